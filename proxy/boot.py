@@ -1,0 +1,183 @@
+"""From settings to a running house, and back: what is opened here is closed here, in reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import platformdirs
+
+from proxy.compaction.builtin import Builtin
+from proxy.compaction.job import Compactor
+from proxy.dialects.chat import CHAT
+from proxy.encoder import count_with
+from proxy.errors import ConfigError, Mistake
+from proxy.house import Background, House, destinations
+from proxy.learning import Learning
+from proxy.message import Headers
+from proxy.policy import resolve
+from proxy.settings import Settings
+from proxy.store.embedded import EmbeddedStore
+from proxy.store.redis import RedisLedger, fingerprint
+from proxy.upstream import Bounds, Call, Peer, UpstreamError
+from proxy.upstream.client import Client
+from proxy.windows import Ask, Windows
+
+__all__ = ["opened", "state_dir"]
+
+_BACKGROUND_WAIT = 2.0
+_ASK_WAIT = 10.0
+_COMPACTORS = "carryon.compactors"
+
+
+def state_dir(settings: Settings) -> Path:
+    """Where the embedded store and its secret live."""
+    return settings.state_dir or Path(platformdirs.user_state_dir("carryon", appauthor=False))
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[House]:
+    """Start store and doors; yields the house. Raises `ConfigError` or `StoreConfigError` for what cannot be started."""
+    compactor = _compactor(settings.compactor)
+    store = None if settings.redis.url else EmbeddedStore(state_dir(settings))
+    try:
+        url = settings.redis.url.get_secret_value() if settings.redis.url else await _started(store)
+        secret = _secret(settings)
+        async with _furnished(settings, url, secret, compactor) as house:
+            yield house
+    finally:
+        if store is not None:
+            await store.stop()
+
+
+@asynccontextmanager
+async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Compactor) -> AsyncIterator[House]:
+    ledger = _ledger(settings, url, secret)
+    client = Client(_peers(settings), _bounds(settings))
+    background = Background()
+    windows = Windows(lambda upstream, model: resolve(settings, upstream, model), _asking(client, settings))
+    try:
+        await ledger.start()
+        await asyncio.gather(asyncio.to_thread(count_with, "o200k_base"), windows.warm())
+        yield House(
+            settings=settings,
+            upstreams=destinations(settings),
+            dialects={"chat": CHAT},
+            ledger=ledger,
+            upstream=client,
+            windows=windows,
+            compactor=compactor,
+            learning=Learning(ledger, background.spawn),
+            secret=secret,
+            background=background,
+            summaries=asyncio.Semaphore(settings.defaults.summary.max_concurrent),
+        )
+    finally:
+        await background.close(_BACKGROUND_WAIT)
+        await windows.close()
+        await client.close()
+        await ledger.close()
+
+
+async def _started(store: EmbeddedStore | None) -> str:
+    return await store.start() if store is not None else ""
+
+
+def _ledger(settings: Settings, url: str, secret: bytes) -> RedisLedger:
+    redis = settings.redis
+    return RedisLedger(
+        url,
+        ttl=redis.ttl,
+        durability=redis.durability,
+        timeout=redis.timeout,
+        connect_timeout=redis.connect_timeout,
+        wait_timeout=redis.wait_timeout,
+        fingerprint=fingerprint(secret),
+    )
+
+
+def _secret(settings: Settings) -> bytes:
+    """The configured secret, else one made once beside the embedded store."""
+    if settings.secret is not None:
+        return settings.secret.get_secret_value().encode()
+    place = state_dir(settings) / "secret"
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_secret(place)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+    return _read_secret(place)
+
+
+def _read_secret(place: Path) -> bytes:
+    found = place.read_bytes().strip()
+    if not found:
+        mistake = Mistake(key="secret", file=str(place), message="the file is empty", cure="remove it; a new secret is made")
+        raise ConfigError(mistake)
+    return found
+
+
+def _bounds(settings: Settings) -> Bounds:
+    times = settings.timeouts
+    return Bounds(
+        connect=times.connect,
+        first_byte=times.first_byte,
+        stream_idle=times.stream_idle,
+        hold_bytes=settings.hold.bytes,
+        hold_time=settings.hold.time,
+    )
+
+
+def _peers(settings: Settings) -> dict[str, Peer]:
+    return {
+        name: Peer(
+            proxy=upstream.proxy.get_secret_value() if upstream.proxy else None,
+            ca_file=str(upstream.ca_file) if upstream.ca_file else None,
+            overflow_patterns=tuple(re.compile(pattern) for pattern in upstream.overflow_patterns),
+        )
+        for name, upstream in settings.upstreams.items()
+    }
+
+
+def _asking(client: Client, settings: Settings) -> Ask:
+    """The door through which windows are asked for: only ever to configured upstreams."""
+
+    async def ask(method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
+        name = next(name for name, known in settings.upstreams.items() if url.startswith(_origin(known.base_url)))
+        call = Call(upstream=name, method=method, url=url, headers=headers, body=body)
+        try:
+            answered = await client.ask(call, timeout=_ASK_WAIT)
+        except UpstreamError:
+            return 0, b""
+        return answered.status, answered.body
+
+    return ask
+
+
+def _origin(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _compactor(name: str) -> Compactor:
+    """The built-in compactor, or the entry point of that name."""
+    if name == "builtin":
+        return Builtin()
+    found = importlib.metadata.entry_points(group=_COMPACTORS, name=name)
+    if not found:
+        known = sorted(point.name for point in importlib.metadata.entry_points(group=_COMPACTORS))
+        mistake = Mistake(
+            key="compactor",
+            message=f"no installed package offers a compactor named {name}",
+            cure=f"write builtin, or one of: {', '.join(known) or 'none is installed'}",
+        )
+        raise ConfigError(mistake)
+    made: Compactor = next(iter(found)).load()()
+    return made

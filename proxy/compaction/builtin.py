@@ -1,0 +1,273 @@
+"""The compactor that comes with Carryon: prune first, then summarise the head, then measure again.
+
+Every step is a proposal through the job's one door; nothing here is trusted with the record. A summary is
+S1 (the conversation's own model on its live prefix) where arithmetic says that it fits, else S4, the
+outline without a model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.compaction import carrier, outline, packing, prune, summarise
+from proxy.compaction.elision import Count
+from proxy.compaction.job import Job, Proposed, Refused, View
+from proxy.core.ranges import head_for_overflow, head_for_pressure
+from proxy.core.surface import Carry, Keep, Put
+
+__all__ = ["Builtin"]
+
+log = logging.getLogger(__name__)
+
+
+class Builtin:
+    """The pipeline of pruning, range, summary and proposal. Stateless; one serves all conversations."""
+
+    async def compact(self, job: Job) -> None:
+        """Shrink the conversation of `job` to its goal, or as far as it goes."""
+        if job.view.trigger == "overflow":
+            await _overflow(job)
+        else:
+            await _pressure(job)
+
+
+async def _pressure(job: Job) -> None:
+    """Rounds of pruning and summary until the goal is reached; each commits at most once."""
+    for _ in range(1 + job.view.policy.compaction_retries):
+        if job.view.total <= job.view.goal or not await _round(job):
+            return
+
+
+async def _round(job: Job) -> bool:
+    """One round under pressure; whether something was committed."""
+    view = job.view
+    pruned = _pruned(job, prune.for_pressure(view))
+    only_prune = view.policy.summary.method == "off"
+    if pruned.changes and (pruned.total <= view.goal or only_prune):
+        return isinstance(await _propose_prune(job, pruned), Proposed)
+    plan = None if only_prune else _plan_for_pressure(job, pruned)
+    if plan is None:
+        return False
+    written = await _summarised(job, plan, must=not _fits(view))
+    if written is None:
+        log.warning("no summary: the conversation goes on as it is")
+        return False
+    return isinstance(await _propose_summary(job, plan, written), Proposed)
+
+
+async def _overflow(job: Job) -> None:
+    """Pruning by itself, then the summary of all but the newest unit, then that unit's own results."""
+    if await _prune_to_goal(job, newest=False):
+        return
+    if job.view.policy.summary.method != "off":
+        plan = _plan_for_overflow(job)
+        written = await _summarised(job, plan, must=True) if plan else None
+        if plan and written:
+            answer = await _propose_summary(job, plan, written)
+            if job.view.total <= job.view.goal or (isinstance(answer, Refused) and answer.final):
+                return
+    await _prune_to_goal(job, newest=True)
+
+
+async def _prune_to_goal(job: Job, *, newest: bool) -> bool:
+    """Commit the lowest level that reaches the goal, else the deepest; whether the work is over."""
+    view = job.view
+    pruned = _Pruned(changes={}, tokens=view.tokens, total=view.total)
+    for level in range(prune.LEVELS):
+        pruned = _pruned(job, prune.for_overflow(view, level, newest=newest))
+        if pruned.changes and pruned.total <= view.goal:
+            break
+    if not pruned.changes:
+        return False
+    answer = await _propose_prune(job, pruned)
+    if isinstance(answer, Refused):
+        return answer.final
+    return job.view.total <= job.view.goal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pruned:
+    """A simulated pruning: new bytes by item, the tokens of every item after it, and of the whole request."""
+
+    changes: Mapping[int, bytes]
+    tokens: tuple[int, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What a summary replaces: the first `cut` items by a carrier of `budget` tokens; `kept` stay beside it."""
+
+    view: View
+    pruned: _Pruned
+    cut: int
+    kept: tuple[int, ...]
+    budget: int
+    head: packing.Head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """A carrier's text, what is carried on, and the rung that made its summary."""
+
+    text: str
+    carry: Carry
+    rung: str
+
+
+def _pruned(job: Job, changes: prune.Changes) -> _Pruned:
+    view = job.view
+    new = {at: job.measure([raw]) for at, raw in changes}
+    tokens = tuple(new.get(at, size) for at, size in enumerate(view.tokens))
+    return _Pruned(changes=dict(changes), tokens=tokens, total=view.envelope + sum(tokens))
+
+
+def _plan_for_pressure(job: Job, pruned: _Pruned) -> _Plan | None:
+    """The head whose replacement reaches the goal; None without a cut, or where pins and newest unit are too much.
+
+    The tail is shorter than its budget where envelope and surface leave it less.
+    """
+    view = job.view
+    beside = sum(view.tokens[at] for at in packing.kept(view, len(view.items)))
+    free = view.goal - view.envelope - view.limits.surface - beside - _acknowledgement(job)
+    cut = head_for_pressure(
+        view.items,
+        view.units,
+        pruned.tokens,
+        tail=max(0, min(view.limits.tail, free)),
+        packed=packing.already_packed(view),
+    )
+    plan = _plan(job, pruned, cut)
+    return plan if plan is not None and _least(job, plan) <= plan.budget else None
+
+
+def _plan_for_overflow(job: Job) -> _Plan | None:
+    """All but the newest unit; the carrier keeps at least the pins, since the newest unit may still be pruned."""
+    view = job.view
+    unpruned = _Pruned(changes={}, tokens=view.tokens, total=view.total)
+    plan = _plan(job, unpruned, head_for_overflow(view.units, packed=packing.already_packed(view)))
+    return replace(plan, budget=max(plan.budget, _least(job, plan))) if plan is not None else None
+
+
+def _least(job: Job, plan: _Plan) -> int:
+    """What note and pins take of a full surface."""
+    return plan.head.least(plan.view.limits.surface - _empty(job), _counter(job))
+
+
+def _plan(job: Job, pruned: _Pruned, cut: int) -> _Plan | None:
+    view = job.view
+    if not cut:
+        return None
+    kept = packing.kept(view, cut)
+    beside = sum(view.tokens[at] for at in kept) + _acknowledgement(job)
+    left = view.goal - view.envelope - beside - sum(pruned.tokens[cut:])
+    budget = min(view.limits.surface, left) - _empty(job)
+    return _Plan(view=view, pruned=pruned, cut=cut, kept=kept, budget=budget, head=packing.head(view, cut))
+
+
+async def _summarised(job: Job, plan: _Plan, *, must: bool) -> _Written | None:
+    """The carrier with a model's summary, else the outline; None where one failed that nobody needs (not `must`)."""
+    count = _counter(job)
+    summary = plan.view.policy.summary
+    packed = plan.head.packed(plan.budget, count)
+    surface = carrier.room_for_summary(packed, plan.budget, count)
+    asked = _asked(job, plan, surface) if summary.method == "model" else None
+    if asked is not None:
+        text = await _ask(job, plan, asked) if job.seconds_left > 0 else None
+        if text is not None:
+            return _written(job, plan, text, outline.with_summary(text), "S1")
+        if not must:
+            return None
+    memory = plan.head.memory()
+    most = min(surface, summary.max_tokens, sum(plan.view.tokens[: plan.cut]) // 4)
+    return _written(job, plan, outline.outline(memory, most, count), memory, "S4")
+
+
+def _asked(job: Job, plan: _Plan, surface: int) -> summarise.Ask | None:
+    view, policy = plan.view, plan.view.policy.summary
+    head = sum(view.tokens[: plan.cut])
+    room = summarise.Room(
+        surface=surface, most=policy.max_tokens, head=head, prefix=view.envelope + head, window=view.limits.window
+    )
+    return summarise.planned(room, policy.language, lambda text: job.measure([view.dialect.user(text)]))
+
+
+async def _ask(job: Job, plan: _Plan, asked: summarise.Ask) -> str | None:
+    """Ask on the live prefix, as the upstream has it cached, and judge the reply."""
+    view = plan.view
+    answer = await job.ask(view.items[: plan.cut], asked.text, max_tokens=asked.max_tokens)
+    said = (view.dialect.said(item.raw) for item in view.items[: plan.cut])
+    texts = (text for one in said for text in (one.text, *(result.text for result in one.results)))
+    text = summarise.accepted(answer, asked.text, texts)
+    if text is None:
+        return None
+    size = _counter(job)(text)
+    return text if size <= asked.share and size < sum(view.tokens[: plan.cut]) else None
+
+
+def _written(job: Job, plan: _Plan, summary: str, memory: dict[str, tuple[str, ...]], rung: str) -> _Written:
+    count = _counter(job)
+    return _Written(
+        text=carrier.written(plan.head.packed(plan.budget, count, summary), plan.budget, count),
+        carry=plan.head.carry(plan.view.limits.surface, count, memory),
+        rung=rung,
+    )
+
+
+async def _propose_prune(job: Job, pruned: _Pruned) -> Proposed | Refused:
+    view = job.view
+    through = max(view.fixed, _end(view, max(pruned.changes)))
+    return await job.propose(_spelled(pruned.changes, range(through)), through, carry=view.carry)
+
+
+async def _propose_summary(job: Job, plan: _Plan, written: _Written) -> Proposed | Refused:
+    """Carrier, acknowledgement where the order of roles needs one, system items, then the pruned start of the tail."""
+    view, changes = plan.view, plan.pruned.changes
+    through = max(plan.cut, view.fixed, _end(view, max(changes, default=0)))
+    following = view.items[plan.cut].facts.role
+    parts: list[Put | Keep] = [Put(view.dialect.user(written.text))]
+    if following != "assistant":
+        parts.append(Put(view.dialect.assistant(carrier.ACKNOWLEDGEMENT)))
+    parts += _spelled({}, plan.kept)
+    parts += _spelled(changes, range(plan.cut, through))
+    return await job.propose(parts, through, carry=written.carry, summary=written.rung)
+
+
+def _end(view: View, at: int) -> int:
+    """Where the unit of an item ends."""
+    return next(stop for _, stop in view.units if at < stop)
+
+
+def _spelled(changes: Mapping[int, bytes], indices: Sequence[int]) -> list[Put | Keep]:
+    """These items as parts: put where changed, else kept, neighbours in one part."""
+    parts: list[Put | Keep] = []
+    for at in indices:
+        last = parts[-1] if parts else None
+        if at in changes:
+            parts.append(Put(changes[at]))
+        elif isinstance(last, Keep) and last.stop == at:
+            parts[-1] = Keep(last.start, at + 1)
+        else:
+            parts.append(Keep(at, at + 1))
+    return parts
+
+
+def _fits(view: View) -> bool:
+    """Whether the request would fit the window as it is."""
+    return view.total <= view.limits.fit
+
+
+def _counter(job: Job) -> Count:
+    """Tokens of a text inside an item, without what the item itself costs."""
+    dialect, empty = job.view.dialect, _empty(job)
+    return lambda text: max(0, job.measure([dialect.user(text)]) - empty)
+
+
+def _empty(job: Job) -> int:
+    return job.measure([job.view.dialect.user("")])
+
+
+def _acknowledgement(job: Job) -> int:
+    return job.measure([job.view.dialect.assistant(carrier.ACKNOWLEDGEMENT)])

@@ -1,0 +1,104 @@
+"""The one door between a compactor and a conversation (DESIGN, decision 3).
+
+A compactor sees a `View`, may `ask` a model within the budget, and may `propose` a replacement. It
+holds no pen: a proposal is planned, validated and only then committed here. What it returns, raises
+or claims is not looked at; whoever wants to know what happened reads the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from proxy.core.surface import Carry, Keep, Put
+from proxy.core.transcript import Item
+from proxy.dialects import Answer, Dialect
+from proxy.policy import Limits, Policy
+
+__all__ = ["Compactor", "Job", "Proposed", "Refused", "View"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A conversation as the model would see it now: the current surface, then the client's items.
+
+    `tokens[i]` is the measured size of `items[i]`, `envelope` that of all that surrounds them.
+    `fixed` is how many of the first items spell the surface as stored (0: none). `units` are
+    `(start, stop)` ranges over `items`, in order and without gaps. `goal` is the total in tokens to
+    get to or below: low water under pressure, what fits under overflow. `carry` is what earlier
+    compactions handed on. `task` is the index of the first user item that is the client's own or
+    None where a surface already stands for it. `alive` seconds are left for summaries.
+    """
+
+    dialect: Dialect
+    trigger: Literal["pressure", "overflow"]
+    items: tuple[Item, ...]
+    tokens: tuple[int, ...]
+    units: tuple[tuple[int, int], ...]
+    envelope: int
+    fixed: int
+    goal: int
+    limits: Limits
+    policy: Policy
+    carry: Carry
+    #: How many of the client's significant items the first `fixed` items stand for.
+    covered: int = 0
+
+    @property
+    def total(self) -> int:
+        """Measured tokens of the whole request."""
+        return self.envelope + sum(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """The proposal was committed (or was already there); the view is new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The proposal was not committed; `reason` is a word for the log. `final`: the job is over."""
+
+    reason: str
+    final: bool = False
+
+
+class Job(Protocol):
+    """What a compactor is handed."""
+
+    @property
+    def view(self) -> View:
+        """The conversation as it stands now; after a committed proposal it is another."""
+        ...
+
+    @property
+    def seconds_left(self) -> float:
+        """How long summaries may still take (SPEC 6.7)."""
+        ...
+
+    def measure(self, raws: Sequence[bytes]) -> int:
+        """Measured tokens of rendered items, with the meter and calibration of the view."""
+        ...
+
+    async def propose(
+        self, parts: Sequence[Put | Keep], through: int, *, carry: Carry | None = None, summary: str = "prune"
+    ) -> Proposed | Refused:
+        """Replace the first `through` items of the view by `parts`.
+
+        `Keep(start, stop)` names items of the view, `Put` holds a rendered item. `through` must be at
+        least `view.fixed`. `summary` names the rung: `prune`, `S1` … `S4`.
+        """
+        ...
+
+    async def ask(self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False) -> Answer | None:
+        """Ask the summariser; None when the call failed, was refused, or time ran out. Never raises but for cancellation."""
+        ...
+
+
+class Compactor(Protocol):
+    """The replaceable backend that shrinks; entry point group `carryon.compactors`."""
+
+    async def compact(self, job: Job) -> None:
+        """Shrink the conversation through `job.propose`. Nothing is returned, nothing returned is read."""
+        ...

@@ -1,0 +1,130 @@
+"""What code keeps in the users' own words, whatever a model writes: task, newest message, rules, words.
+
+Only user messages are read: taking orders from tool results or assistant text would be a way in, and a
+client may change its system text. Everything is carried from round to round as data (`Carry`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from proxy.compaction.elision import Count, fit
+from proxy.compaction.lexicon import ORDER, STANCE
+
+__all__ = ["Pins", "fitted", "newest_within", "pins", "rule_sentences"]
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_BULLET = re.compile(r"\A\s*(?:[-*+•]|\d{1,3}[.)])\s+")
+_FENCED = re.compile(r"^```.*?(?:^```\s*$|\Z)", re.DOTALL | re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_LONGEST_RULE = 400
+#: One word alone ("Always?") orders nothing.
+_LEAST_WORDS = 2
+#: Chinese, Japanese and Korean writing begins here.
+_FIRST_WITHOUT_SPACES = "\u2e80"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins:
+    """What of the users a surface keeps, uncut. `newest` is empty where the newest message stays raw.
+
+    `rules` and `words` are oldest first; `words` holds neither the task nor, in `shown`, the newest.
+    """
+
+    task: str = ""
+    newest: str = ""
+    rules: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+
+def pins(texts: Sequence[str], *, before: Pins, patterns: Sequence[str], newest_in_head: bool) -> Pins:
+    """Merge what the users said in the head, oldest first, into what was carried.
+
+    `before` holds the carried task, rules and words. The newest statement of a rule wins: one that says
+    the same, or takes another stand on the same thing, goes. A message said again moves to its newest place.
+    """
+    said = [text.strip() for text in texts if text.strip()]
+    task = before.task or (said[0] if said else "")
+    words = _distinct((*before.words, *said))
+    rules = _newest_rules((*before.rules, *(rule for text in said for rule in rule_sentences(text, patterns))))
+    return Pins(
+        task=task,
+        newest=words[-1] if newest_in_head and words else "",
+        rules=rules,
+        words=tuple(word for word in words if word != task),
+    )
+
+
+def rule_sentences(text: str, patterns: Sequence[str] = ()) -> Iterator[str]:
+    """The sentences of a user's text that order something for good; code blocks are not read."""
+    wanted = [ORDER, *_compiled(patterns)]
+    for sentence in _SENTENCE.split(_FENCED.sub("\n", text)):
+        bare = _BULLET.sub("", sentence).strip()
+        enough = len(_WORD.findall(bare)) >= _LEAST_WORDS - _has_no_spaces(bare)
+        if enough and any(one.search(bare) for one in wanted):
+            yield bare
+
+
+def newest_within(texts: Sequence[str], budget: int, count: Count, *, each: int | None = None) -> tuple[str, ...]:
+    """As many of the newest texts as their budget of tokens holds, oldest first; each cut to `each` tokens.
+
+    The one that no longer fits whole is cut to what is left, older ones go.
+    """
+    kept: list[str] = []
+    left = budget
+    for text in reversed(texts):
+        shorter = fit(text, min(left, each if each is not None else left), count)
+        if not shorter:
+            break
+        kept.append(shorter)
+        left -= count(shorter) + 1
+    return tuple(reversed(kept))
+
+
+def fitted(found: Pins, budget: int, count: Count) -> Pins:
+    """Task, newest message and rules cut to an eighth of the surface each, and words small enough to carry."""
+    share = budget // 8
+    task = fit(found.task, share, count)
+    newest = "" if found.newest == found.task else fit(found.newest, share, count)
+    rules = newest_within([_bounded(rule) for rule in found.rules], share, count)
+    words = newest_within(found.words, budget // 2, count, each=share)
+    return Pins(task=task, newest=newest, rules=rules, words=words)
+
+
+def _bounded(rule: str) -> str:
+    return rule if len(rule) <= _LONGEST_RULE else rule[: _LONGEST_RULE - 1] + "…"
+
+
+def _newest_rules(rules: Iterable[str]) -> tuple[str, ...]:
+    newest: dict[tuple[str, ...], str] = {}
+    for rule in rules:
+        key = _subject(rule)
+        newest.pop(key, None)
+        newest[key] = rule
+    return tuple(newest.values())
+
+
+def _subject(rule: str) -> tuple[str, ...]:
+    """What a rule is about, without its stand; the rule itself where nothing else is left of it."""
+    words = tuple(_WORD.findall(unicodedata.normalize("NFKC", rule).casefold()))
+    return tuple(word for word in words if word not in STANCE) or words
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    newest: dict[str, None] = {}
+    for text in texts:
+        newest.pop(text, None)
+        newest[text] = None
+    return tuple(newest)
+
+
+def _compiled(patterns: Sequence[str]) -> Iterator[re.Pattern[str]]:
+    return (re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+
+
+def _has_no_spaces(text: str) -> bool:
+    """Whether the script writes words without spaces, so that a sentence may count as one word."""
+    return any(letter >= _FIRST_WITHOUT_SPACES for letter in text)

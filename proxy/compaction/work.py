@@ -1,0 +1,284 @@
+"""The job as it is handed to a compactor: it plans, validates and commits what is proposed.
+
+This is the one door through which a replacement reaches the ledger (SPEC 5.4, I16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace as changed
+from typing import Literal
+
+from proxy.compaction.flights import Flights
+from proxy.compaction.job import Proposed, Refused, View
+from proxy.core.identity import framed
+from proxy.core.meter import Meter, measured
+from proxy.core.ranges import units
+from proxy.core.surface import Carry, Keep, Put, Replacement, pack, replace
+from proxy.core.transcript import Item
+from proxy.dialects import Answer, Dialect
+from proxy.policy import Limits, Policy
+from proxy.store import Commit, Entry, Ledger, Record, StoreError
+from proxy.surfaces import Applied, apply
+
+__all__ = ["Committed", "Patience", "Subject", "Work"]
+
+_LOG = logging.getLogger(__name__)
+_ATTEMPTS = 3
+_KEPT_ROLES = ("system", "developer")
+#: Commits on their way: held here, so that nobody's leaving ends one.
+_SHIELDED: set[asyncio.Task[Commit]] = set()
+
+Post = Callable[[bytes, float], Awaitable[bytes | None]]
+
+
+class Patience:
+    """How long one client request may still wait for summaries, all rounds and both triggers together."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`seconds` in all; only time spent in `waiting` counts."""
+        self.left = seconds
+        self.waited = 0.0
+        self._clock = clock
+
+    async def waiting(self, what: Awaitable[Answer | None]) -> Answer | None:
+        """Wait for a summary; the time it takes is gone. A time-out is a failure, None."""
+        started = self._clock()
+        try:
+            async with asyncio.timeout(self.left):
+                return await what
+        except TimeoutError:
+            return None
+        finally:
+            spent = self._clock() - started
+            self.left, self.waited = max(0.0, self.left - spent), self.waited + spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a job is about and what it may use; the same for all its rounds.
+
+    `post` sends a summary request within so many seconds and gives the whole reply, None on failure.
+    `window` is what the entry records, 0 for unknown.
+    """
+
+    ledger: Ledger
+    conversation: str
+    dialect: Dialect
+    meter: Meter
+    calibration: float
+    limits: Limits
+    policy: Policy
+    trigger: Literal["pressure", "overflow"]
+    goal: int
+    window: int
+    post: Post
+    flights: Flights[Answer | None]
+    patience: Patience
+    suits: Callable[[Entry], bool] = lambda _: True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """One replacement this job brought about, for the log."""
+
+    generation: int
+    summary: str
+    before: int
+    after: int
+
+
+class Work:
+    """Implements `proxy.compaction.job.Job` over a real ledger."""
+
+    def __init__(self, subject: Subject, applied: Applied) -> None:
+        """Begin with what one load showed."""
+        self._subject = subject
+        self._now = applied
+        self._over = False
+        self._view = self._look()
+        self.commits: list[Committed] = []
+        self.answers: list[Answer] = []
+
+    @property
+    def view(self) -> View:
+        """The conversation as it stands now."""
+        return self._view
+
+    @property
+    def applied(self) -> Applied:
+        """What the last load of the ledger made of the transcript."""
+        return self._now
+
+    @property
+    def seconds_left(self) -> float:
+        """How long summaries may still take."""
+        return 0.0 if self._over else self._subject.patience.left
+
+    def end(self) -> None:
+        """From now on nothing is proposed or asked: the deadline passed, or the client left."""
+        self._over = True
+
+    def measure(self, raws: Sequence[bytes]) -> int:
+        """Measured tokens of rendered items."""
+        return sum(measured(self._subject.meter.raw(raw), self._subject.calibration) for raw in raws)
+
+    async def propose(
+        self, parts: Sequence[Put | Keep], through: int, *, carry: Carry | None = None, summary: str = "prune"
+    ) -> Proposed | Refused:
+        """Plan, validate, commit (see `Job.propose`)."""
+        if self._over:
+            return Refused(reason="late", final=True)
+        now = self._now.projection
+        plan = replace(now, parts, through, self._subject.dialect.item, carry=carry or now.carry, summary=summary)
+        if plan is None:
+            return Refused(reason="no surface")
+        after = self._total(plan.projection.items)
+        objection = self._objection(plan, through, after)
+        if objection is not None:
+            _LOG.info("a proposal was turned down: %s", objection, extra={"conversation": self._subject.conversation})
+            return Refused(reason=objection)
+        return await self._commit(plan, after)
+
+    async def ask(
+        self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
+    ) -> Answer | None:
+        """Ask the summariser, once for all who ask the same at the same time (see `Job.ask`)."""
+        if self._over or self._subject.patience.left <= 0:
+            return None
+        tenant = self._subject.conversation.partition(".")[0]
+        key = framed((tenant, instruction, str(max_tokens), str(alone), *(item.key for item in items)))
+        asked = self._subject.flights.join(key, lambda: self._ask(items, instruction, max_tokens, alone))
+        answer = await self._subject.patience.waiting(asked)
+        if answer is not None:
+            self.answers.append(answer)
+        return answer
+
+    async def _ask(self, items: Sequence[Item], instruction: str, max_tokens: int, alone: bool) -> Answer | None:  # noqa: FBT001
+        dialect, transcript = self._subject.dialect, self._now.projection.transcript
+        body = dialect.summary_request(transcript, items, instruction, max_tokens=max_tokens, alone=alone)
+        reply = await self._subject.post(body, self._subject.patience.left)
+        return dialect.answer(reply) if reply is not None else None
+
+    def _look(self) -> View:
+        subject, now = self._subject, self._now.projection
+        return View(
+            dialect=subject.dialect,
+            trigger=subject.trigger,
+            items=now.items,
+            tokens=tuple(measured(subject.meter.item(item), subject.calibration) for item in now.items),
+            units=units(now.items),
+            envelope=measured(subject.meter.envelope(now.transcript.envelope), subject.calibration),
+            fixed=now.fixed,
+            covered=now.covered,
+            goal=subject.goal,
+            limits=subject.limits,
+            policy=subject.policy,
+            carry=now.carry,
+        )
+
+    def _total(self, items: Sequence[Item]) -> int:
+        tokens = (measured(self._subject.meter.item(item), self._subject.calibration) for item in items)
+        return self._view.envelope + sum(tokens)
+
+    def _objection(self, plan: Replacement, through: int, after: int) -> str | None:
+        """Why this replacement must not be stored, None for no reason."""
+        view, dialect = self._view, self._subject.dialect
+        edges = {0, len(view.items), view.fixed} | {stop for _, stop in view.units}
+        if through not in edges:
+            return "the cut splits a unit"
+        if _system_text(plan.projection.items) != _system_text(view.items):
+            return "system text in mid-conversation is kept as it stands, and none is added"
+        problem = dialect.invalid(plan.projection.items, self._now.projection.transcript.items)
+        if problem is not None:
+            return problem
+        gained = view.total - after
+        least = view.limits.minimum_gain(view.total) if view.trigger == "pressure" else 1
+        return f"it frees {gained} tokens, {least} is the least" if gained < least else None
+
+    async def _commit(self, plan: Replacement, after: int) -> Proposed | Refused:
+        entry = self._entry(plan, after)
+        for _ in range(_ATTEMPTS):
+            if self._over:
+                return Refused(reason="late", final=True)
+            record = await self._write(entry, pack(plan.surface))
+            if record is None:
+                return self._finished("unconfirmed")
+            mine = next((known for known in record.entries if known.operation == entry.operation), None)
+            before, self._now = self._now, await self._applied(record)
+            if mine is not None:
+                self.commits.append(
+                    Committed(generation=mine.generation, summary=plan.surface.summary, before=entry.before, after=after)
+                )
+                self._view = self._look()
+                return Proposed()
+            if not _same_ground(before, self._now):
+                self._view = self._look()
+                return self._finished("lost")
+        return self._finished("moved")
+
+    def _entry(self, plan: Replacement, after: int) -> Entry:
+        now = self._now.projection
+        return Entry(
+            generation=0,
+            operation=secrets.token_hex(16),
+            digest=plan.digest,
+            covered=plan.surface.covered,
+            base=now.generation,
+            model=now.transcript.envelope.model,
+            window=self._subject.window,
+            before=self._view.total,
+            after=after,
+            at=int(time.time()),
+        )
+
+    async def _write(self, entry: Entry, surface: bytes) -> Record | None:
+        """One commit, then the load that decides; None where the store does not tell.
+
+        The commit is shielded: once sent it lands whole or not at all, whoever stops waiting.
+        """
+        subject = self._subject
+        try:
+            if await self._shielded(entry, surface) is Commit.REFUSED:
+                return None
+        except StoreError:
+            _LOG.warning("a commit went unanswered; loading decides", extra={"conversation": subject.conversation})
+        try:
+            return await subject.ledger.load(subject.conversation)
+        except StoreError:
+            return None
+
+    async def _shielded(self, entry: Entry, surface: bytes) -> Commit:
+        subject = self._subject
+        sent = asyncio.ensure_future(subject.ledger.commit(subject.conversation, self._now.record, entry, surface))
+        _SHIELDED.add(sent)
+        sent.add_done_callback(_SHIELDED.discard)
+        return await asyncio.shield(sent)
+
+    async def _applied(self, record: Record) -> Applied:
+        subject = self._subject
+        transcript = self._now.projection.transcript
+        try:
+            return await apply(
+                subject.ledger, subject.conversation, record, transcript, subject.dialect, suits=subject.suits
+            )
+        except StoreError:
+            return changed(self._now, record=record)
+
+    def _finished(self, reason: str) -> Refused:
+        self._over = True
+        return Refused(reason=reason, final=True)
+
+
+def _system_text(items: Sequence[Item]) -> list[bytes]:
+    return [item.key for item in items if item.facts.role in _KEPT_ROLES and item.facts.significant]
+
+
+def _same_ground(before: Applied, now: Applied) -> bool:
+    """Whether the surface that applies is still the one the plan was made on (SPEC 5.4)."""
+    return now.projection.operation == before.projection.operation

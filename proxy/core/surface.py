@@ -1,0 +1,265 @@
+"""Surfaces: what the model sees instead of a transcript's prefix; when one applies; what results.
+
+A surface is bound to the digest of exactly the items it stands for. Whether it applies is decided
+here and nowhere else, by content (SPEC 4.3).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from proxy.core.identity import covered_digests
+from proxy.core.transcript import Item, Transcript
+
+__all__ = [
+    "Carry",
+    "Keep",
+    "Projection",
+    "Put",
+    "Replacement",
+    "Surface",
+    "matching",
+    "pack",
+    "project",
+    "raw_projection",
+    "replace",
+    "unpack",
+]
+
+FORMAT = 1
+
+
+class Put(msgspec.Struct, frozen=True, tag="put", array_like=True):
+    """Rendered bytes that stand in the surface: one item of the dialect, JSON."""
+
+    raw: bytes
+
+
+class Keep(msgspec.Struct, frozen=True, tag="keep", array_like=True):
+    """The client's own significant items `[start, stop)`, as it sends them now."""
+
+    start: int
+    stop: int
+
+
+class Carry(msgspec.Struct, frozen=True):
+    """What code, not a model, hands from one compaction to the next (never parsed out of text).
+
+    `task` is the first user message's text; `rules` and `words` are rule sentences and users' words,
+    oldest first; `modified` and `read` are file paths, oldest first; `outline` holds what the
+    model-free outline remembers, by section.
+    """
+
+    task: str = ""
+    rules: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    outline: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
+class Surface(msgspec.Struct, frozen=True, kw_only=True):
+    """The model-visible form of the significant items `[0, covered)` of some transcript.
+
+    `parts` spell it in order. `summary` names how it came to be: `prune`, `S1` … `S4`.
+    """
+
+    parts: tuple[Put | Keep, ...]
+    covered: int
+    summary: str = "prune"
+    carry: Carry = msgspec.field(default_factory=Carry)
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """What the model sees of a transcript: a surface (or none), then the client's items after it.
+
+    `origins[i]` is the index in `transcript.items` of `items[i]`, -1 for an item the surface put
+    there. The first `fixed` items spell the surface and stand for `covered` significant items.
+    `generation` is 0 and `operation` empty where no surface applies.
+    """
+
+    transcript: Transcript
+    items: tuple[Item, ...]
+    origins: tuple[int, ...]
+    fixed: int = 0
+    covered: int = 0
+    generation: int = 0
+    operation: str = ""
+    carry: Carry = field(default_factory=Carry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A planned replacement: the surface to store and what the model would see with it."""
+
+    surface: Surface
+    digest: bytes
+    projection: Projection
+
+
+class Matched(Protocol):
+    """What decides whether a stored surface applies: see `proxy.store.Entry`."""
+
+    @property
+    def generation(self) -> int:
+        """The generation its commit made."""
+
+    @property
+    def digest(self) -> bytes:
+        """What it is bound to."""
+
+    @property
+    def covered(self) -> int:
+        """How many significant items that are."""
+
+    @property
+    def retired(self) -> bool:
+        """Whether it was retired (SPEC 4.10)."""
+
+
+M = TypeVar("M", bound=Matched)
+
+
+def matching(entries: Sequence[M], transcript: Transcript) -> list[M]:
+    """The entries bound to a prefix of this very transcript: deepest first, then the higher generation."""
+    bound = covered_digests(transcript.digests, (entry.covered for entry in entries))
+    found = [entry for entry in entries if not entry.retired and bound.get(entry.covered) == entry.digest]
+    return sorted(found, key=lambda entry: (entry.covered, entry.generation), reverse=True)
+
+
+def raw_projection(transcript: Transcript) -> Projection:
+    """The transcript as the client sent it."""
+    return Projection(transcript=transcript, items=transcript.items, origins=tuple(range(len(transcript.items))))
+
+
+def project(
+    transcript: Transcript, surface: Surface, item: Callable[[bytes], Item | None], *, generation: int, operation: str
+) -> Projection | None:
+    """Apply a surface that is bound to this transcript; None where it cannot be spelled with it."""
+    if not 0 <= surface.covered <= len(transcript.significant):
+        return None
+    items: list[Item] = []
+    origins: list[int] = []
+    for part in surface.parts:
+        if isinstance(part, Put):
+            put = item(part.raw)
+            if put is None:
+                return None
+            items.append(put)
+            origins.append(-1)
+            continue
+        if not 0 <= part.start < part.stop <= surface.covered:
+            return None
+        own = range(transcript.end(part.start), transcript.end(part.stop))
+        items += (transcript.items[i] for i in own)
+        origins += own
+    tail = range(transcript.end(surface.covered), len(transcript.items))
+    return Projection(
+        transcript=transcript,
+        items=(*items, *(transcript.items[i] for i in tail)),
+        origins=(*origins, *tail),
+        fixed=len(items),
+        covered=surface.covered,
+        generation=generation,
+        operation=operation,
+        carry=surface.carry,
+    )
+
+
+def replace(
+    now: Projection,
+    parts: Sequence[Put | Keep],
+    through: int,
+    item: Callable[[bytes], Item | None],
+    *,
+    carry: Carry,
+    summary: str,
+) -> Replacement | None:
+    """Plan to spell the first `through` items of a projection by `parts` (indexes into its items).
+
+    None where the parts do not make a surface: less than what is covered already, a cut that no
+    coverage can name, an item out of range or out of order.
+    """
+    transcript = now.transcript
+    covered = _covered(now, through)
+    stored = _stored(now, parts, through)
+    if covered is None or stored is None or covered < 1:
+        return None
+    surface = Surface(parts=stored, covered=covered, summary=summary, carry=carry)
+    projection = project(transcript, surface, item, generation=0, operation="")
+    if projection is None:
+        return None
+    digest = covered_digests(transcript.digests, (covered,))[covered]
+    return Replacement(surface=surface, digest=digest, projection=projection)
+
+
+def pack(surface: Surface) -> bytes:
+    """A surface as MessagePack, its format version inside."""
+    return _PACK.encode(surface)
+
+
+def unpack(data: bytes) -> Surface | None:
+    """A stored surface; None where the bytes are of another format."""
+    try:
+        surface = _UNPACK.decode(data)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return surface if surface.format == FORMAT else None
+
+
+def _covered(now: Projection, through: int) -> int | None:
+    """How many significant items the first `through` projected items stand for.
+
+    Insignificant items at the very end have no next one to belong to: a cut may stand among them, and
+    they stay raw.
+    """
+    if not now.fixed <= through <= len(now.items):
+        return None
+    if through == now.fixed:
+        return now.covered
+    last, significant = now.origins[through - 1], now.transcript.significant
+    count = bisect_right(significant, last)
+    ends_on_one = count > 0 and significant[count - 1] == last
+    return count if ends_on_one or count == len(significant) else None
+
+
+def _stored(now: Projection, parts: Sequence[Put | Keep], through: int) -> tuple[Put | Keep, ...] | None:
+    """The parts in terms of the client's significant items instead of the projection's items."""
+    found: list[Put | Keep] = []
+    after = 0
+    for part in parts:
+        if isinstance(part, Put):
+            found.append(part)
+            continue
+        if not after <= part.start < part.stop <= through:
+            return None
+        after = part.stop
+        for index in range(part.start, part.stop):
+            _append_item(found, now, index)
+    return tuple(found)
+
+
+def _append_item(found: list[Put | Keep], now: Projection, index: int) -> None:
+    origin = now.origins[index]
+    if origin < 0:
+        found.append(Put(now.items[index].raw))
+        return
+    if not now.items[index].facts.significant:
+        return
+    at = bisect_left(now.transcript.significant, origin)
+    last = found[-1] if found else None
+    if isinstance(last, Keep) and last.stop == at:
+        found[-1] = Keep(last.start, at + 1)
+    else:
+        found.append(Keep(at, at + 1))
+
+
+_PACK = msgspec.msgpack.Encoder()
+_UNPACK = msgspec.msgpack.Decoder(Surface)

@@ -1,0 +1,77 @@
+"""What happened, for the log: one line an event, JSON or console, and never content.
+
+Fields are named by the caller; values are words and numbers. No body, no header value and no text
+of a conversation is ever a field (SPEC 13.2).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+from typing import TextIO
+
+__all__ = ["configure", "emit", "place"]
+
+_LOG = logging.getLogger("carryon")
+#: Attributes every record has: all others were given as `extra`.
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "event", "taskName"}
+#: Loggers that print what clients sent.
+_SILENT = ("aiohttp.access", "aiohttp.server", "asyncio")
+
+Field = str | int | float | bool | None
+
+
+def emit(event: str, *, level: int = logging.INFO, **fields: Field) -> None:
+    """Log one event. Fields that are None are left out."""
+    _LOG.log(level, event, extra={"event": event} | {name: value for name, value in fields.items() if value is not None})
+
+
+def place(error: BaseException | None) -> str:
+    """Where and as what an exception came up, without its text: that may hold content."""
+    if error is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__module__}.{type(error).__qualname__} at {where}"
+
+
+def configure(form: str, level: str, stream: TextIO | None = None) -> None:
+    """Set up logging for the process: `form` is `json`, `console` or `auto` (console on a terminal)."""
+    out = stream or sys.stderr
+    handler = logging.StreamHandler(out)
+    plain = form == "console" or (form == "auto" and out.isatty())
+    handler.setFormatter(_Console() if plain else _Json())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", None) or record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class _Console(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        named = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        text = f"{clock} {mark}{record.getMessage()} {named}".rstrip()
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

@@ -1,0 +1,169 @@
+"""All that one process holds for its requests: the doors, the compactor, what is remembered.
+
+Built once at start from the settings; nothing later reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from proxy import events
+from proxy.compaction.flights import Flights
+from proxy.compaction.job import Compactor
+from proxy.core.known import Known
+from proxy.core.meter import Meter, parts
+from proxy.core.transcript import Envelope, Item
+from proxy.dialects import Answer, Dialect
+from proxy.encoder import count_with, encoding_for
+from proxy.learning import Learning
+from proxy.policy import Policy, resolve
+from proxy.settings import Settings
+from proxy.store import Ledger, StoreError
+from proxy.upstream import Upstream
+from proxy.windows import Windows
+
+__all__ = ["Background", "Destination", "House", "Measures", "destinations"]
+
+#: Text above this many bytes is counted in a thread: about 2 ms of encoding.
+_INLINE = 20_000
+_POLICIES = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """One configured upstream as the exchange uses it, secrets revealed and kept out of `repr`."""
+
+    name: str
+    base_url: str
+    serves: tuple[str, ...] = ()
+    api_key: str | None = field(default=None, repr=False)
+    api_key_header: str = "auto"
+    inject_paths: tuple[str, ...] = ()
+    accept_client_credential: bool = False
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+def destinations(settings: Settings) -> tuple[Destination, ...]:
+    """The configured upstreams in their order; the first is the default."""
+    return tuple(
+        Destination(
+            name=name,
+            base_url=upstream.base_url,
+            serves=upstream.serves,
+            api_key=upstream.api_key.get_secret_value() if upstream.api_key else None,
+            api_key_header=upstream.api_key_header,
+            inject_paths=upstream.inject_paths,
+            accept_client_credential=upstream.accept_client_credential,
+            headers=tuple((key, value.get_secret_value()) for key, value in upstream.headers.items()),
+        )
+        for name, upstream in settings.upstreams.items()
+    )
+
+
+class Background:
+    """Work beside the requests: held until done, ended at shutdown, its failures logged."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def spawn(self, work: Coroutine[None, None, object]) -> None:
+        """Run it beside the request."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def close(self, wait: float) -> None:
+        """Give what runs `wait` seconds to end, then cancel it."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=wait)
+        for task in self._tasks:
+            task.cancel()
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            events.emit("background-failed", level=logging.ERROR, error=events.place(task.exception()))
+
+
+class Measures:
+    """Meters by dialect and encoding, and the threads that count long texts."""
+
+    def __init__(self) -> None:
+        """Load nothing yet; `warm` does."""
+        self._meters: dict[tuple[str, str], Meter] = {}
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="meter")
+
+    def meter(self, dialect: Dialect, model: str) -> Meter:
+        """The meter for a model's items."""
+        encoding = encoding_for(model)
+        found = self._meters.get((dialect.name, encoding))
+        if found is None:
+            found = self._meters[dialect.name, encoding] = Meter(dialect.weigh, count_with(encoding))
+        return found
+
+    async def estimate(self, dialect: Dialect, envelope: Envelope, items: tuple[Item, ...], model: str) -> int:
+        """Count a request; long texts that are new are counted in a thread."""
+        meter = self.meter(dialect, model)
+        if meter.unknown((*parts(envelope), *items)) <= _INLINE:
+            return meter.total(envelope, items)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(meter.total, envelope, items))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class House:
+    """What an exchange works with. `secret` keys the tenants."""
+
+    settings: Settings
+    upstreams: tuple[Destination, ...]
+    dialects: dict[str, Dialect]
+    ledger: Ledger
+    upstream: Upstream
+    windows: Windows
+    compactor: Compactor
+    learning: Learning
+    secret: bytes = field(repr=False)
+    background: Background = field(default_factory=Background)
+    measures: Measures = field(default_factory=Measures)
+    flights: Flights[Answer | None] = field(default_factory=Flights)
+    summaries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+    #: Faults of our own (SPEC 2.11); 0 in every test run.
+    internal_faults: int = 0
+    #: Refusals by 500 of a request that carried an unproven surface, by operation id (SPEC 4.10).
+    doubted: Known[str, int] = field(default_factory=lambda: Known(1_024))
+    #: When a surface was last marked as applied, by operation id.
+    marked: Known[str, float] = field(default_factory=lambda: Known(10_000))
+    #: Surfaces this process saw succeed, and conversations it warned about, so that each is noted once.
+    proven: Known[str, bool] = field(default_factory=lambda: Known(10_000))
+    warned: Known[str, bool] = field(default_factory=lambda: Known(10_000))
+    _policies: Known[tuple[str, str], Policy] = field(default_factory=lambda: Known(_POLICIES))
+
+    def policy(self, upstream: str, model: str) -> Policy:
+        """The effective policy, resolved once per upstream and model."""
+        found = self._policies.get((upstream, model))
+        if found is None:
+            found = resolve(self.settings, upstream, model)
+            self._policies.put((upstream, model), found)
+        return found
+
+    async def mark(self, conversation: str, operation: str, mark: str) -> None:
+        """Note something about a surface; a store that is away has warned already and forgets it."""
+        with suppress(StoreError):
+            await self.ledger.mark(conversation, operation, mark)
+
+    def fault(self, what: str) -> None:
+        """Count and log a fault of our own; call it from the `except` that caught it."""
+        self.internal_faults += 1
+        events.emit("internal-fault", level=logging.ERROR, what=what, error=events.place(sys.exc_info()[1]))

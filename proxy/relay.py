@@ -1,0 +1,48 @@
+"""What the client is handed: an upstream's reply byte for byte, or an answer of our own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from proxy.errors import Answer
+from proxy.message import Outgoing
+from proxy.report import Report
+from proxy.upstream import Outcome
+from proxy.upstream.reply import Reply
+
+__all__ = ["outgoing", "refusal"]
+
+
+def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None] | None = None) -> Outgoing:
+    """The upstream's reply with our headers beside its own; `ended` is called once it was relayed whole."""
+    reply = outcome.reply
+    return Outgoing(
+        status=reply.status,
+        reason=reply.reason,
+        headers=(*reply.headers, *report.headers()),
+        body=_relayed(reply, report, ended),
+        aclose=reply.aclose,
+    )
+
+
+def refusal(answer: Answer, report: Report, dialect: str | None = None) -> Outgoing:
+    """An answer of our own, in the dialect's error shape."""
+    report.log(answer.status)
+    body = answer.body(dialect)
+    headers = (
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("x-carryon-error", answer.code),
+        *answer.headers,
+    )
+    return Outgoing(status=answer.status, headers=headers, body=body)
+
+
+async def _relayed(reply: Reply, report: Report, ended: Callable[[Reply], None] | None) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in reply:
+            yield chunk
+        if ended is not None and reply.finished:
+            ended(reply)
+    finally:
+        report.log(reply.status)

@@ -1,0 +1,117 @@
+"""The one path of a request through the door: refuse, take in, exchange, put out."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxy import routes
+from proxy.errors import Answer
+from proxy.message import Incoming, Outgoing, pairs
+from proxy.server.connection import Connection
+from proxy.server.intake import Budget, Intake, Lease, TurnedAwayError, take, wants_upgrade
+from proxy.server.outlet import Sent, own, respond
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from proxy.server import ServerBounds
+
+__all__ = ["Exchange", "Handler", "describe"]
+
+logger = logging.getLogger(__name__)
+
+#: What turns a request into a reply. It may raise; what it opened it must close then itself.
+Exchange = Callable[[Incoming], Awaitable[Outgoing]]
+
+NO_UPGRADE = Answer(status=426, code="PROXY_NO_WEBSOCKET", message="WebSockets are not spoken here; use HTTP.")
+NOWHERE = Answer(status=404, code="PROXY_NOT_FOUND", message="There is no such path here.")
+BAD_TARGET = Answer(
+    status=400,
+    code="PROXY_BAD_REQUEST",
+    message="Only paths are understood as request targets: Carryon sends to its configured upstreams only.",
+)
+INTERNAL = Answer(
+    status=502, code="PROXY_INTERNAL", message="Carryon failed on this request; its log says where."
+)
+#: Statuses of ours that a broken upload explains better than a broken upstream.
+UPSTREAM_FAILED = frozenset({502, 504})
+
+
+@dataclass(slots=True)
+class _Visit:
+    """What is known of a request while it is here."""
+
+    lease: Lease
+    dialect: str | None = None
+    intake: Intake | None = None
+
+
+class Handler:
+    """Handles every request of a listener. `on_fault` is called for each unexpected failure of our own."""
+
+    def __init__(self, exchange: Exchange, bounds: ServerBounds, on_fault: Callable[[], None] = lambda: None) -> None:
+        self._exchange = exchange
+        self._bounds = bounds
+        self._on_fault = on_fault
+        self.budget = Budget(bounds.max_inflight_bytes)
+        #: Set while draining: every reply ends its connection.
+        self.closing = False
+        #: Requests being handled now.
+        self.active = 0
+
+    async def __call__(self, request: web.BaseRequest) -> Sent:
+        """Answer one request; raises nothing but cancellation."""
+        if isinstance(request.protocol, Connection):
+            request.protocol.begun()
+        visit = _Visit(lease=self.budget.lease())
+        self.active += 1
+        try:
+            return await self._visit(request, visit)
+        finally:
+            self.active -= 1
+            visit.lease.release()
+
+    async def _visit(self, request: web.BaseRequest, visit: _Visit) -> Sent:
+        turned = False
+        try:
+            outgoing = await self._outgoing(request, visit)
+        except TurnedAwayError as away:
+            turned, outgoing = True, own(away.answer, visit.dialect)
+        except Exception as error:  # noqa: BLE001 - SPEC 3.5: no input and no fault of ours makes a 500
+            self._on_fault()
+            logger.error("the exchange failed: %s", describe(error))  # noqa: TRY400 - the message may hold content
+            outgoing = own(INTERNAL, visit.dialect)
+        try:
+            keep = await respond(
+                request, outgoing, close=turned or self.closing, stall=self._bounds.stall
+            )
+        finally:
+            await outgoing.aclose()
+        return Sent(keep_alive=keep and not self.closing)
+
+    async def _outgoing(self, request: web.BaseRequest, visit: _Visit) -> Outgoing:
+        if wants_upgrade(pairs(request.raw_headers)):
+            raise TurnedAwayError(NO_UPGRADE)
+        if request.method == "CONNECT" or not request.raw_path.startswith("/"):
+            raise TurnedAwayError(BAD_TARGET)
+        try:
+            visit.dialect = routes.address(request.method, request.raw_path).dialect
+        except routes.NoRouteError:
+            raise TurnedAwayError(NOWHERE) from None
+        incoming, visit.intake = await take(request, self._bounds, visit.lease, whole=visit.dialect is not None)
+        outgoing = await self._exchange(incoming)
+        if visit.intake is not None and visit.intake.fault is not None and outgoing.status in UPSTREAM_FAILED:
+            await outgoing.aclose()
+            raise TurnedAwayError(visit.intake.fault)
+        return outgoing
+
+
+def describe(error: BaseException) -> str:
+    """Where and as what an exception came up, without its text: that may hold content (SPEC 13.2)."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__module__}.{type(error).__qualname__} at {where}"

@@ -1,0 +1,167 @@
+"""Turn a client's request into an `Incoming`, within the bounds on its body."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from proxy.errors import Answer
+from proxy.message import Body, Incoming, first, pairs, values
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from proxy.server import ServerBounds
+
+__all__ = ["Budget", "Lease", "TurnedAwayError", "take"]
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+HTTP_11 = (1, 1)
+
+TOO_LARGE = Answer(status=413, code="PROXY_BODY_TOO_LARGE", message="The request body is larger than listen.max_body.")
+CROWDED = Answer(
+    status=503,
+    code="PROXY_OVERLOADED",
+    message="Too many request bodies are in flight (listen.max_inflight_bytes). Try again.",
+    headers=(("Retry-After", "1"),),
+)
+SILENT = Answer(status=408, code="PROXY_BODY_TIMEOUT", message="The request body stopped coming.")
+BROKEN = Answer(status=400, code="PROXY_BAD_REQUEST", message="The request body is not framed as HTTP demands.")
+EXPECTS = Answer(status=417, code="PROXY_EXPECTATION", message="Only Expect: 100-continue is understood.")
+
+
+class TurnedAwayError(Exception):
+    """The request gets an answer of our own and goes nowhere."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.code)
+        self.answer = answer
+
+
+class Budget:
+    """How many bytes of request bodies this process holds at once."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.taken = 0
+
+    def lease(self) -> Lease:
+        """Begin a request that holds nothing yet."""
+        return Lease(self)
+
+    def add(self, size: int) -> bool:
+        """Take `size` bytes more, unless that passes the limit."""
+        if self.taken + size > self._limit:
+            return False
+        self.taken += size
+        return True
+
+
+class Lease:
+    """One request's share of a `Budget`; to be released when its exchange is over."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._held = 0
+
+    def reach(self, size: int) -> None:
+        """Hold `size` bytes in all from now on. Raises `TurnedAwayError` (503) where there is no room."""
+        if size > self._held:
+            if not self._budget.add(size - self._held):
+                raise TurnedAwayError(CROWDED)
+            self._held = size
+
+    def release(self) -> None:
+        """Give everything back."""
+        self._budget.taken -= self._held
+        self._held = 0
+
+
+class Intake:
+    """Reads one request's body: `whole` or as `stream`. `fault` is the answer for what went wrong in a stream."""
+
+    def __init__(self, request: web.BaseRequest, bounds: ServerBounds) -> None:
+        self._request = request
+        self._bounds = bounds
+        self._welcomed = False
+        self.fault: Answer | None = None
+
+    async def whole(self, lease: Lease) -> bytes:
+        """Read it all. Raises `TurnedAwayError`: 413, 503, 408 or 400; the first two before reading, if told."""
+        said = self._request.content_length or 0
+        if said > self._bounds.max_body:
+            raise TurnedAwayError(TOO_LARGE)
+        lease.reach(said)
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self._next():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._bounds.max_body:
+                raise TurnedAwayError(TOO_LARGE)
+            lease.reach(size)
+        return b"".join(parts)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Give the chunks as they come; a fault ends it with `TurnedAwayError`, noted in `fault`."""
+        try:
+            while chunk := await self._next():
+                yield chunk
+        except TurnedAwayError as turned:
+            self.fault = turned.answer
+            raise
+
+    async def _next(self) -> bytes:
+        if not self._welcomed:
+            self._welcomed = True
+            await self._welcome()
+        try:
+            async with asyncio.timeout(self._bounds.body_idle):
+                return await self._request.content.readany()
+        except TimeoutError:
+            raise TurnedAwayError(SILENT) from None
+        except web.RequestPayloadError:
+            raise TurnedAwayError(BROKEN) from None
+
+    async def _welcome(self) -> None:
+        """Answer `Expect: 100-continue`, now that the body is wanted."""
+        if self._request.headers.get("Expect") and self._request.version >= HTTP_11:
+            await self._request.writer.write(CONTINUE)
+            self._request.writer.output_size = 0
+
+
+async def take(
+    request: web.BaseRequest, bounds: ServerBounds, lease: Lease, *, whole: bool
+) -> tuple[Incoming, Intake | None]:
+    """Read a request: its body whole, or as a stream with the `Intake` that watches it."""
+    headers = pairs(request.raw_headers)
+    expected = {value.lower() for value in values(headers, "expect")}
+    if expected - {"100-continue"}:
+        raise TurnedAwayError(EXPECTS)
+    intake = Intake(request, bounds)
+    body: Body = b""
+    if request.body_exists:
+        body = await intake.whole(lease) if whole else intake.stream()
+    incoming = Incoming(
+        method=request.method,
+        target=request.raw_path,
+        headers=headers,
+        body=body,
+        loopback=_loopback(request.remote),
+    )
+    return incoming, None if isinstance(body, bytes) else intake
+
+
+def wants_upgrade(headers: tuple[tuple[str, str], ...]) -> bool:
+    """Whether the client asks for a WebSocket."""
+    return "websocket" in (first(headers, "upgrade") or "").lower()
+
+
+def _loopback(remote: str | None) -> bool:
+    try:
+        return remote is not None and ipaddress.ip_address(remote.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

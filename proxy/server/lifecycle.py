@@ -1,0 +1,144 @@
+"""Start, drain, stop: a listener's life around its requests (SPEC 10.5, I14)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from proxy.server.connection import Listener
+from proxy.server.handler import Exchange, Handler
+from proxy.server.probes import Probes
+
+if TYPE_CHECKING:
+    import socket
+
+    from proxy.server import ServerBounds
+
+__all__ = ["Server"]
+
+BACKLOG = 2048
+#: How often a drain looks whether the last request is done, and how long fresh connections are waited for.
+POLL = 0.02
+GRACE = 0.5
+
+
+class Server:
+    """The client listener and, beside it, the admin listener. Must be made inside a running loop.
+
+    `degraded` names what works only in part (for `/readyz`); `on_fault` counts failures of our own.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        bounds: ServerBounds,
+        *,
+        admin: Exchange | None = None,
+        degraded: Callable[[], tuple[str, ...]] = tuple,
+        on_fault: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._bounds = bounds
+        self._degraded = degraded
+        self._handler = Handler(exchange, bounds, on_fault)
+        self._listener = Listener(self._handler, bounds)
+        self._runner = web.ServerRunner(self._listener, shutdown_timeout=1.0)
+        probes = admin or Probes(self.readiness)
+        self._admin = web.ServerRunner(Listener(Handler(probes, bounds, on_fault), bounds), shutdown_timeout=1.0)
+        self.draining = False
+
+    @property
+    def active(self) -> int:
+        """Requests being handled now."""
+        return self._handler.active
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes of request bodies held now."""
+        return self._handler.budget.taken
+
+    def readiness(self) -> tuple[str, ...] | None:
+        """Say what is degraded; None while draining."""
+        return None if self.draining else self._degraded()
+
+    async def listen(
+        self, host: str = "127.0.0.1", port: int = 0, *, sock: socket.socket | None = None, reuse_port: bool = False
+    ) -> int:
+        """Open the client listener and return its port. Raises `OSError`."""
+        return await _open(self._runner, host, port, sock=sock, reuse_port=reuse_port)
+
+    async def listen_admin(self, host: str = "127.0.0.1", port: int = 0, *, reuse_port: bool = False) -> int:
+        """Open the admin listener and return its port. Raises `OSError`."""
+        return await _open(self._admin, host, port, sock=None, reuse_port=reuse_port)
+
+    async def drain(self) -> bool:
+        """Accept no more, let every request end; False where `drain` seconds did not suffice."""
+        self.draining = self._handler.closing = True
+        # What the kernel has accepted already is a request we were promised.
+        await asyncio.sleep(POLL)
+        for site in self._runner.sites:
+            await site.stop()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while loop.time() - began < self._bounds.drain:
+            self._listener.hang_up(GRACE)
+            if not self._listener.busy and not self._listener.connections:
+                return True
+            await asyncio.sleep(POLL)
+        return not self._listener.busy
+
+    async def close(self) -> None:
+        """Cut what is left and free the ports."""
+        self.draining = self._handler.closing = True
+        await self._runner.cleanup()
+        await self._admin.cleanup()
+
+    async def run(self, *, signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)) -> bool:
+        """Serve until a signal, then drain and close. A second SIGINT cuts the drain short.
+
+        Returns whether every request ended by itself.
+        """
+        loop = asyncio.get_running_loop()
+        stop, now = asyncio.Event(), asyncio.Event()
+
+        def caught(which: signal.Signals) -> None:
+            if stop.is_set() and which is signal.SIGINT:
+                now.set()
+            stop.set()
+
+        for which in signals:
+            loop.add_signal_handler(which, caught, which)
+        try:
+            await stop.wait()
+            return await self._drain_or(now)
+        finally:
+            await self.close()
+            for which in signals:
+                loop.remove_signal_handler(which)
+
+    async def _drain_or(self, now: asyncio.Event) -> bool:
+        draining = asyncio.ensure_future(self.drain())
+        cut = asyncio.ensure_future(now.wait())
+        await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
+        cut.cancel()
+        if draining.done():
+            return draining.result()
+        draining.cancel()
+        return False
+
+
+async def _open(
+    runner: web.ServerRunner, host: str, port: int, *, sock: socket.socket | None, reuse_port: bool
+) -> int:
+    if runner.server is None:
+        await runner.setup()
+    site: web.BaseSite
+    if sock is not None:
+        site = web.SockSite(runner, sock, backlog=BACKLOG)
+    else:
+        site = web.TCPSite(runner, host, port, backlog=BACKLOG, reuse_port=reuse_port or None)
+    await site.start()
+    return int(runner.addresses[-1][1])

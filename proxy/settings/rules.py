@@ -1,0 +1,214 @@
+"""What keys of the configuration may not say together, and what this version lacks: a table of checks."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from proxy.settings.match import is_glob, merged
+from proxy.settings.shape import ClientKey, ModelPolicy, PolicyShape, Settings, UpstreamSettings
+
+__all__ = ["MEMBERS", "Wrong", "is_loopback", "wrongs"]
+
+#: What the members of the open mappings and lists are.
+MEMBERS = {"upstreams": UpstreamSettings, "models": ModelPolicy, "client_keys": ClientKey}
+
+_LACKING = "is not in this version"
+_LEAST_TTL = 1200.0
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31})://")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_BUDGETS = {"threshold_ratio", "threshold_tokens", "retain_ratio", "retain_tokens", "context_window", "prune", "like"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """One thing that may not be: `at` is the path whose place is shown, `key` the name if it is another."""
+
+    at: tuple[str | int, ...]
+    message: str
+    cure: str
+    key: str = ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def wrongs(settings: Settings) -> Iterator[Wrong]:
+    """Yield everything that is wrong, in the order of the checks."""
+    for check in _CHECKS:
+        yield from check(settings)
+
+
+def _policies(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], PolicyShape]]:
+    yield ("defaults",), settings.defaults
+    for index, entry in enumerate(settings.models):
+        yield ("models", index), entry
+
+
+def _lacking(settings: Settings) -> Iterator[Wrong]:
+    """Keys of a later version: refused, never ignored."""
+    if settings.listen.workers > 1:
+        cure = "write 1, and run more replicas"
+        yield Wrong(at=("listen", "workers"), message=f"more than one {_LACKING}", cure=cure)
+    for name, cure in (
+        ("token", "remove it, and keep the admin listener on loopback"),
+        ("hosts", "remove it"),
+        ("show_text", "remove it"),
+    ):
+        if getattr(settings.admin, name) not in (None, (), False):
+            yield Wrong(at=("admin", name), message=_LACKING, cure=cure)
+    if settings.encryption_keys:
+        yield Wrong(at=("encryption_keys",), message=_LACKING, cure="remove it; the key is derived from secret")
+    for at, policy in _policies(settings):
+        if policy.pressure.after_reply:
+            yield Wrong(at=(*at, "pressure", "after_reply"), message=_LACKING, cure="write false, or remove it")
+        for name in ("upstream", "model"):
+            if getattr(policy.summary, name) is not None:
+                cure = "remove it; the conversation's own upstream and model write the summary"
+                yield Wrong(at=(*at, "summary", name), message=_LACKING, cure=cure)
+
+
+def _redis(settings: Settings) -> Iterator[Wrong]:
+    if settings.redis.url is None:
+        return
+    at = ("redis", "url")
+    found = _SCHEME.match(settings.redis.url.get_secret_value())
+    scheme = found[1].lower() if found else ""
+    if scheme not in {"redis", "rediss", "unix"}:
+        later = "sentinel" in scheme or "cluster" in scheme
+        message = f"a {scheme}:// URL {_LACKING}" if later else "does not begin with redis://, rediss:// or unix://"
+        cure = "write redis://host:6379/0 (rediss:// for TLS, unix:///path for a socket)"
+        yield Wrong(at=at, message=message, cure=cure)
+    if settings.secret is None:
+        cure = "make one with `openssl rand -hex 32`, the same for all replicas; best as secret: file:/path or env:NAME"
+        yield Wrong(at=at, key="secret", message="is required with redis.url", cure=cure)
+
+
+def _ttl(settings: Settings) -> Iterator[Wrong]:
+    if settings.redis.ttl < _LEAST_TTL:
+        message = "is shorter than 20m: expiry is refreshed every ten minutes only"
+        yield Wrong(at=("redis", "ttl"), message=message, cure="write a longer one, such as 7d")
+
+
+def _secret(settings: Settings) -> Iterator[Wrong]:
+    if settings.secret is not None and len(settings.secret.get_secret_value()) < 16:
+        cure = "make one with `openssl rand -hex 32`"
+        yield Wrong(at=("secret",), message="is shorter than 16 characters", cure=cure)
+
+
+def _tenant(settings: Settings) -> Iterator[Wrong]:
+    tenant = settings.tenant
+    if tenant.by == "header" and tenant.header is None:
+        cure = "name the header that your gateway sets, such as X-Team-Id"
+        yield Wrong(at=("tenant", "by"), key="tenant.header", message="is required with tenant.by: header", cure=cure)
+    if tenant.by != "header" and tenant.header is not None:
+        cure = "write tenant.by: header, or remove it"
+        yield Wrong(at=("tenant", "header"), message="needs tenant.by: header", cure=cure)
+
+
+def _upstreams(settings: Settings) -> Iterator[Wrong]:
+    for name, upstream in settings.upstreams.items():
+        at = ("upstreams", name)
+        if not _NAME.fullmatch(name):
+            cure = "use letters, digits, dots, dashes and underscores: it stands in the path /u/<name>"
+            yield Wrong(at=at, message="is not a name for an upstream", cure=cure)
+        if upstream.api_key and not settings.client_keys and not is_loopback(settings.listen.host):
+            cure = "list client_keys, or write listen.host: 127.0.0.1"
+            message = f"would be lent to anybody who reaches {settings.listen.host}"
+            yield Wrong(at=(*at, "api_key"), message=message, cure=cure)
+        if upstream.proxy and urlsplit(upstream.proxy.get_secret_value()).scheme not in {"http", "https"}:
+            yield Wrong(at=(*at, "proxy"), message="is not an http:// URL", cure="write http://proxy.example:3128")
+        if upstream.ca_file and not upstream.ca_file.is_file():
+            cure = "name a PEM file with the authorities to trust"
+            yield Wrong(at=(*at, "ca_file"), message="names no file", cure=cure)
+
+
+def _client_keys(settings: Settings) -> Iterator[Wrong]:
+    for field in ("name", "sha256"):
+        seen: set[str] = set()
+        for index, key in enumerate(settings.client_keys):
+            if getattr(key, field) in seen:
+                yield Wrong(at=("client_keys", index, field), message="is listed twice", cure="keep one of the two")
+            seen.add(getattr(key, field))
+
+
+def _listeners(settings: Settings) -> Iterator[Wrong]:
+    listen, admin = settings.listen, settings.admin
+    if listen.port == admin.port != 0 and listen.host == admin.host:
+        cure = "give the admin listener a port of its own"
+        yield Wrong(at=("admin", "port"), message="is also listen.port", cure=cure)
+    if listen.max_body > listen.max_inflight_bytes:
+        cure = "raise max_inflight_bytes, or lower max_body"
+        yield Wrong(at=("listen", "max_body"), message="is above listen.max_inflight_bytes", cure=cure)
+
+
+def _entries(settings: Settings) -> Iterator[Wrong]:
+    seen: dict[tuple[str, str], int] = {}
+    for index, entry in enumerate(settings.models):
+        at = ("models", index)
+        first = seen.setdefault((entry.upstream, entry.model), index)
+        if first != index:
+            message = f"matches the same as models[{first}]: upstream {entry.upstream}, model {entry.model}"
+            yield Wrong(at=at, message=message, cure="make one entry of the two")
+        if not is_glob(entry.upstream) and entry.upstream not in settings.upstreams:
+            cure = f"write one of {', '.join(settings.upstreams)}, or add it to upstreams"
+            yield Wrong(at=(*at, "upstream"), message=f"there is no upstream {entry.upstream}", cure=cure)
+        if entry.like and entry.context_window:
+            yield Wrong(at=(*at, "like"), message="and context_window both name the window", cure="keep one of the two")
+
+
+def _contradictions(settings: Settings) -> Iterator[Wrong]:
+    """Check every policy that can come about from defaults, one entry, or two that meet."""
+    told: set[tuple[str, str]] = set()
+    for at, policy in _effective(settings):
+        for key, message, cure in _within(policy):
+            if (key, message) not in told:
+                told.add((key, message))
+                yield Wrong(at=(*at, *key.split(".")), message=message, cure=cure)
+
+
+def _effective(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], PolicyShape]]:
+    yield ("defaults",), settings.defaults
+    entries = [(i, e) for i, e in enumerate(settings.models) if e.model_fields_set & _BUDGETS]
+    for index, entry in entries:
+        yield ("models", index), merged(settings.defaults, settings.models, entry.upstream, entry.model)
+    for (_, one), (index, other) in itertools.combinations(entries[:64], 2):
+        upstream, model = _narrower(one.upstream, other.upstream), _narrower(one.model, other.model)
+        yield ("models", index), merged(settings.defaults, (one, other), upstream, model)
+
+
+def _narrower(one: str, other: str) -> str:
+    return min(one, other, key=lambda pattern: (is_glob(pattern), -len(pattern)))
+
+
+def _within(policy: PolicyShape) -> Iterator[tuple[str, str, str]]:
+    """Yield what one policy says against itself: key, message, cure."""
+    lower = "lower it, or raise the threshold"
+    window, threshold, retain = policy.context_window, policy.threshold_tokens, policy.retain_tokens
+    if threshold is None and retain is None and policy.retain_ratio >= policy.threshold_ratio:
+        bound = f"threshold_ratio {policy.threshold_ratio:g}"
+        yield "retain_ratio", f"{policy.retain_ratio:g} is not below {bound}", lower
+    if threshold and retain and retain >= threshold:
+        yield "retain_tokens", f"{retain} is not below threshold_tokens {threshold}", lower
+    if window and threshold and threshold > window:
+        yield "threshold_tokens", f"{threshold} is above context_window {window}", "lower it below the window"
+    if window and retain and threshold is None and retain >= window * policy.threshold_ratio:
+        yield "retain_tokens", f"{retain} is not below the threshold of a window of {window}", lower
+    prune = policy.prune
+    if prune.head_chars + prune.tail_chars >= prune.threshold_chars:
+        message = "head_chars and tail_chars together are not below threshold_chars"
+        yield "prune.threshold_chars", message, "raise threshold_chars, or lower the other two"
+
+
+_CHECKS: tuple[Callable[[Settings], Iterator[Wrong]], ...] = (
+    _lacking, _redis, _ttl, _secret, _tenant, _upstreams, _client_keys, _listeners, _entries, _contradictions,
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""The ledger: what is stored of conversations, behind one Protocol.
+
+The generation counter is raised by `lua/commit.lua` and by nothing else. Whoever wants to know what
+happened loads: no return value of a compactor, and no reply of a commit, is evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+__all__ = ["Commit", "Entry", "Learned", "Ledger", "Record", "StoreConfigError", "StoreError"]
+
+
+class StoreError(Exception):
+    """The store did not answer, or not in time, or it refused. Traffic goes on without it (SPEC 5.9)."""
+
+
+class StoreConfigError(Exception):
+    """The store can never work as configured; the text says what is wrong and how to mend it.
+
+    Raised at start only. Redis being away is not one: that is a `StoreError`, and it passes.
+    """
+
+
+class Commit(Enum):
+    """What a commit script answered (SPEC 5.4). Only a load decides what is."""
+
+    DONE = "done"
+    MINE = "mine"
+    MOVED = "moved"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One surface in a record's index. `digest` binds it to the significant items `[0, covered)`.
+
+    `base` is the generation of the surface it was built on, 0 for none. `window` is the window in
+    tokens it was made for, 0 if unknown; `before` and `after` are measured tokens; `at` is Unix
+    seconds. `proven`, `retired` (SPEC 4.10) and `applied`, when it last was (Unix seconds, 0 if never
+    noted), come from the marks.
+    """
+
+    generation: int
+    operation: str
+    digest: bytes
+    covered: int
+    base: int
+    model: str
+    window: int
+    before: int
+    after: int
+    at: int
+    proven: bool = False
+    retired: bool = False
+    applied: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One conversation as one load saw it: no epoch and generation 0 when nothing is stored."""
+
+    epoch: str | None = None
+    generation: int = 0
+    entries: tuple[Entry, ...] = ()
+    #: The notes of the conversation (SPEC 5.1), by name.
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What refusals and usage taught: a limit in tokens (0: none) and the meter's calibration."""
+
+    limit: int = 0
+    calibration: float = 1.0
+
+
+class Ledger(Protocol):
+    """The door to Redis. Every method raises `StoreError` and nothing else when the store fails.
+
+    `conversation` is the opaque id `<tenant>.<conversation>` (hex), `wait` a time-out in seconds
+    that bounds the whole call, pool and connection included (None: the configured time-out).
+    """
+
+    async def start(self) -> None:
+        """Check durability and secret. Raises `StoreConfigError`; a server that is merely away is no error."""
+        ...
+
+    async def load(self, conversation: str, *, wait: float | None = None) -> Record:
+        """Load epoch, generation, index, marks and notes in one round trip."""
+        ...
+
+    def remembered(self, conversation: str) -> Record | None:
+        """Return the record as this process last loaded it, for while Redis is away (SPEC 5.9). Never evidence."""
+        ...
+
+    async def surface(self, conversation: str, epoch: str, entry: Entry, *, wait: float | None = None) -> bytes | None:
+        """Return an entry's stored surface, None where it is absent or does not verify.
+
+        One that this process holds is returned without asking Redis, also while Redis is away.
+        """
+        ...
+
+    async def commit(
+        self, conversation: str, loaded: Record, entry: Entry, surface: bytes, *, wait: float | None = None
+    ) -> Commit:
+        """Store a replacement if the record is still as loaded (SPEC 5.4).
+
+        `entry.operation` identifies the attempt, `entry.generation` is ignored: the script gives it.
+        """
+        ...
+
+    async def confirm(self, conversation: str) -> Record | None:
+        """The evidence load: touch, wait for the configured durability, load, on one connection.
+
+        Returns None where the durability is not confirmed within `redis.wait_timeout` (SPEC 5.6).
+        """
+        ...
+
+    async def mark(self, conversation: str, operation: str, mark: str) -> None:
+        """Note `proven`, `retired` or `applied` about a surface. Never touches the generation."""
+        ...
+
+    async def note(self, conversation: str, name: str, value: str) -> None:
+        """Set one note of the conversation, remove it with an empty value; notes expire after ten minutes."""
+        ...
+
+    async def learned(self, limit_key: str, calibration_key: str, *, wait: float | None = None) -> Learned:
+        """Load the learned limit and the calibration (SPEC 8.5)."""
+        ...
+
+    async def learn_limit(self, limit_key: str, limit: int) -> None:
+        """Lower or set the learned limit: at least 1,024; lowering by more than half needs a second sighting."""
+        ...
+
+    async def learn_calibration(self, calibration_key: str, ratio: float) -> None:
+        """Fold one observed ratio (counted by the model / estimated by our meter) into the calibration."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...

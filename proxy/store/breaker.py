@@ -1,0 +1,73 @@
+"""When to leave a failing Redis alone, and how often to complain about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+__all__ = ["Breaker", "Interval"]
+
+Clock = Callable[[], float]
+
+
+class Breaker:
+    """Skips Redis for `pause` seconds after `failures` failed calls in a row.
+
+    After the pause one call is let through as a probe: its success closes the breaker, its failure
+    starts another pause. Every `allows()` that said yes is followed by exactly one of `succeeded`,
+    `failed` and `abandoned`.
+    """
+
+    def __init__(self, *, failures: int = 3, pause: float = 2.0, clock: Clock = time.monotonic) -> None:
+        self._most = failures
+        self._pause = pause
+        self._clock = clock
+        self._failed = 0
+        self._until = 0.0
+        self._probing = False
+
+    @property
+    def open(self) -> bool:
+        """Whether Redis is being left alone."""
+        return self._failed >= self._most
+
+    def allows(self) -> bool:
+        """Whether a call may go to Redis now."""
+        if not self.open:
+            return True
+        if self._probing or self._clock() < self._until:
+            return False
+        self._probing = True
+        return True
+
+    def succeeded(self) -> None:
+        """Redis answered."""
+        self._failed = 0
+        self._probing = False
+
+    def failed(self) -> None:
+        """Redis did not answer."""
+        self._failed += 1
+        self._until = self._clock() + self._pause
+        self._probing = False
+
+    def abandoned(self) -> None:
+        """The caller went away before anything was known."""
+        self._probing = False
+
+
+class Interval:
+    """True at most once per `seconds`: for warnings about one lasting condition."""
+
+    def __init__(self, seconds: float, *, clock: Clock = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._next = float("-inf")
+
+    def due(self) -> bool:
+        """Whether it is time again; if so, the interval starts anew."""
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True

@@ -1,0 +1,265 @@
+"""The embedded store: our own Valkey server, shared by all workers and commands of one state directory.
+
+Three locks, all released by the kernel when their holder dies, carry the life of the server:
+
+* `server.lock` is inherited by the server process and by nothing else: locked means the server lives,
+  whoever started it, so a second one is never started on the same data;
+* `users.lock` is held, shared, by every user: who gets it alone is the last one out, and stops the server;
+* `turn.lock` serialises starting, joining and stopping.
+
+So a server that outlived a killed Carryon is simply found alive, and a killed server is simply found dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from proxy.store import StoreConfigError
+from proxy.store.binary import find_server
+from proxy.store.lock import FileLock
+from proxy.store.places import Places
+
+__all__ = ["EmbeddedStore"]
+
+logger = logging.getLogger(__name__)
+
+#: Reading a full append-only file takes seconds; a server that needs longer than this is taken to hang.
+START_WITHIN = 30.0
+#: With `appendfsync always` all that was confirmed is on disk already: then a kill loses nothing.
+STOP_WITHIN = 10.0
+LOOK_EVERY = 0.5
+BACK_OFF = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
+HEALTHY_AFTER = 60.0
+POLL = 0.02
+
+
+class EmbeddedStore:
+    """One user of the embedded server in `<state_dir>/store`. Every process, worker or command, has its own."""
+
+    def __init__(self, state_dir: Path, *, binary: Path | None = None) -> None:
+        self._state_dir = state_dir
+        self._binary = binary
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._users: FileLock | None = None
+        self._places: Places | None = None
+
+    async def start(self) -> str:
+        """Join the server, starting it where none lives; return its URL. Raises `StoreConfigError`."""
+        self._binary = self._binary or find_server()
+        self._places = places = Places.prepare(self._state_dir)
+        users = FileLock(places.users)
+        try:
+            async with _turn(places):
+                users.take(shared=True)
+                await self._ensure(places)
+        except OSError as error:
+            users.release()
+            raise StoreConfigError(f"the embedded store in {places.data} cannot be used: {error}") from error
+        except BaseException:
+            users.release()
+            raise
+        self._users = users
+        self._watch = asyncio.create_task(self._supervise(places))
+        return f"unix://{quote(str(places.socket))}"
+
+    async def stop(self) -> None:
+        """Leave; the last one out stops the server and waits until it is gone."""
+        if self._places is None or self._users is None:
+            return
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        async with _turn(self._places):
+            last = self._users.take()
+            try:
+                if last:
+                    await self._end(self._places)
+            finally:
+                self._users.release()
+                self._users = None
+
+    # -- life of the server ---------------------------------------------------------------------------------
+
+    async def _ensure(self, places: Places) -> None:
+        """Return when a server that is ours answers. The caller holds the turn."""
+        until, spawned = time.monotonic() + START_WITHIN, None
+        while not await _answers(places):
+            if spawned is not None and spawned.poll() is not None:
+                raise StoreConfigError(_why_it_ended(places, spawned.returncode))
+            alive = FileLock(places.alive)
+            if alive.take():
+                self._process = spawned = self._spawn(places, alive)
+            if time.monotonic() > until:
+                # It lives but cannot be reached (a cleaner removed its socket, say). It must go before
+                # another may start on the same data.
+                await self._end(places)
+                until, spawned = time.monotonic() + START_WITHIN, None
+            await asyncio.sleep(POLL)
+
+    def _spawn(self, places: Places, alive: FileLock) -> subprocess.Popen[bytes]:
+        """Start the server; it inherits the lock that says it lives. It has its own session: Ctrl-C is ours."""
+        try:
+            places.socket.unlink(missing_ok=True)
+            with places.log.open("wb") as log:
+                process = subprocess.Popen(  # noqa: S603 - the binary is found by us, the arguments are ours
+                    [str(self._binary), *_arguments(places)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=places.data,
+                    env={"LC_ALL": "C"},
+                    start_new_session=True,
+                    pass_fds=[alive.hand_over()],
+                )
+            places.pid.write_text(f"{process.pid}\n", encoding="ascii")
+        except OSError as error:
+            raise StoreConfigError(f"the embedded store cannot start {self._binary}: {error}") from error
+        finally:
+            alive.release()
+        return process
+
+    async def _end(self, places: Places) -> None:
+        """Stop the server and wait until it is gone: politely, then not."""
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            if _lives(places):
+                _send(places, sign)
+            until = time.monotonic() + STOP_WITHIN
+            while time.monotonic() < until:
+                if self._process is not None:
+                    self._process.poll()
+                if not _lives(places):
+                    self._process = None
+                    places.socket.unlink(missing_ok=True)
+                    places.pid.unlink(missing_ok=True)
+                    return
+                await asyncio.sleep(POLL)
+        logger.error("the embedded store's server could not be stopped (see %s)", places.pid)
+
+    async def _supervise(self, places: Places) -> None:
+        """Start the server anew when it dies, with back-off; any user may be the one who does."""
+        crashes, since = 0, time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if self._process is not None:
+                self._process.poll()  # reap it: nobody else can
+            if _lives(places):
+                if time.monotonic() - since > HEALTHY_AFTER:
+                    crashes = 0
+                continue
+            logger.warning("the embedded store's server is gone; starting it again (its log: %s)", places.log)
+            await asyncio.sleep(BACK_OFF[min(crashes, len(BACK_OFF) - 1)])
+            crashes, since = crashes + 1, time.monotonic()
+            try:
+                async with _turn(places):
+                    await self._ensure(places)
+            except (StoreConfigError, OSError, TimeoutError):
+                logger.warning("the embedded store's server does not start", exc_info=True)
+
+
+@contextlib.asynccontextmanager
+async def _turn(places: Places) -> AsyncIterator[None]:
+    """Hold the turn. Whoever holds it longer than a start and a stop take, hangs."""
+    turn = FileLock(places.turn)
+    try:
+        async with asyncio.timeout(2 * (START_WITHIN + 2 * STOP_WITHIN)):
+            await turn.wait()
+    except TimeoutError as error:
+        raise StoreConfigError(f"another process holds {places.turn} and does not let go; end it.") from error
+    try:
+        yield
+    finally:
+        turn.release()
+
+
+def _arguments(places: Places) -> list[str]:
+    """Return the server's command line (SPEC 5.10); what is not named keeps the server's default."""
+    settings = {
+        "port": "0",
+        "unixsocket": str(places.socket),
+        "unixsocketperm": "700",
+        "dir": str(places.data),
+        "daemonize": "no",
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "aof-load-truncated": "yes",
+        "maxmemory": "256mb",
+        "maxmemory-policy": "volatile-lru",
+        "databases": "1",
+        "set-proc-title": "no",
+    }
+    return [word for name, value in settings.items() for word in (f"--{name}", value)]
+
+
+def _lives(places: Places) -> bool:
+    """Whether a server process holds the data, answering or not."""
+    probe = FileLock(places.alive)
+    free = probe.take(shared=True)
+    probe.release()
+    return not free
+
+
+async def _answers(places: Places) -> bool:
+    """Whether a server answers on the socket and works on our data."""
+    if not places.socket.exists():
+        return False
+    client = Redis(
+        unix_socket_path=str(places.socket), socket_timeout=1.0, retry=Retry(NoBackoff(), 0), decode_responses=True
+    )
+    try:
+        found = str((await client.config_get("dir"))["dir"])
+    except (RedisError, OSError, TimeoutError):
+        return False
+    finally:
+        await client.aclose()
+    if not Path(found).samefile(places.data):
+        raise StoreConfigError(f"a server for other data ({found}) listens on {places.socket}; stop it.")
+    return True
+
+
+def _send(places: Places, sign: signal.Signals) -> None:
+    """Signal the server whose id is on file, if that id is still a server of ours."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(places.pid.read_text(encoding="ascii"))
+        if _is_ours(pid, places):
+            os.kill(pid, sign)
+
+
+def _is_ours(pid: int, places: Places) -> bool:
+    """Whether a process was started with our socket; process ids are used again after a crash."""
+    command = Path(f"/proc/{pid}/cmdline")
+    if command.exists():
+        return os.fsencode(places.socket) in command.read_bytes().split(b"\0")
+    listed = subprocess.run(  # noqa: S603 - a number and fixed words
+        ["/bin/ps", "-p", str(pid), "-o", "command="], capture_output=True, check=False
+    )
+    return os.fsencode(places.socket) in listed.stdout
+
+
+def _why_it_ended(places: Places, code: int) -> str:
+    """Return the message for a server that ended while it was starting."""
+    try:
+        last = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+    except OSError:
+        last = []
+    told = "\n  ".join(last) or "(nothing)"
+    return (
+        f"the embedded store's server ended with {code} while starting. Its last words:\n  {told}\n"
+        f"Mend what it names (a full disk, damaged data in {places.data}), "
+        "or set redis.url to a server of your own."
+    )

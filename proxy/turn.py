@@ -1,0 +1,190 @@
+"""One request, read: whose it is, where it goes, what it says, and what may be done with it.
+
+All of it is decided before anything is asked or sent; the result is frozen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Mapping
+
+from proxy import routes
+from proxy.core import identity
+from proxy.core.transcript import Transcript
+from proxy.dialects import Dialect
+from proxy.encodings import TooLargeError, codings, decode, ratio_bound
+from proxy.errors import Answer
+from proxy.house import Destination, House
+from proxy.learning import Keys, keys
+from proxy.message import Headers, Incoming, outbound
+from proxy.policy import Policy
+from proxy.upstream import Call
+
+__all__ = ["Passage", "Turn", "read"]
+
+_SIGNED = ("digest", "content-digest", "content-md5", "signature", "signature-input", "x-amz-content-sha256")
+_BETAS = ("openai-beta", "anthropic-beta")
+_NOT_SENT_WITH_A_PROJECTION = ("content-encoding", "content-length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A request that is only passed on. `inspect` names the dialect whose errors are still recognised."""
+
+    call: Call
+    dialect: str | None = None
+    inspect: bool = False
+    skip: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn of a conversation. `passage` is the request as the client sent it.
+
+    `may_write` is false where nothing new may be stored (`x-carryon: no-store`, dry run);
+    `may_recover` where an overflow must be handed over, `hindrance` then says why;
+    `may_pack` where pressure must not start.
+    """
+
+    passage: Passage
+    dialect: Dialect
+    transcript: Transcript
+    destination: Destination
+    policy: Policy
+    tenant: str
+    conversation: str
+    keys: Keys
+    may_write: bool
+    may_pack: bool
+    hindrance: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model the client named."""
+        return self.transcript.envelope.model
+
+    def call(self, body: bytes | None) -> Call:
+        """The call that sends `body` in place of the client's, None for the client's own bytes."""
+        if body is None:
+            return self.passage.call
+        kept = tuple(pair for pair in self.passage.call.headers if pair[0].lower() not in _NOT_SENT_WITH_A_PROJECTION)
+        return replace(self.passage.call, headers=kept, body=body)
+
+
+def read(house: House, incoming: Incoming) -> Turn | Passage | Answer:
+    """Read a request. An `Answer` is ours to give; a `Passage` goes on as it came."""
+    try:
+        where = routes.address(incoming.method, incoming.target)
+        dialect = house.dialects.get(where.dialect or "")
+        transcript = _transcript(house, incoming, dialect, where.deployment or "")
+        return _routed(house, incoming, where, dialect, transcript)
+    except routes.NoRouteError as error:
+        return Answer(status=404, code="PROXY_NOT_FOUND", message=str(error))
+    except TooLargeError:
+        return Answer(status=413, code="PROXY_BODY_TOO_LARGE", message="the request body grows too much when decoded")
+
+
+def _transcript(house: House, incoming: Incoming, dialect: Dialect | None, model: str) -> Transcript | None:
+    if dialect is None or not isinstance(incoming.body, bytes):
+        return None
+    names = codings(incoming.headers)
+    body = incoming.body
+    if names:
+        decoded = decode(body, names, ratio_bound(len(body), house.settings.listen.max_body))
+        if decoded is None:
+            return None
+        body = decoded
+    return dialect.split(body, model=model)
+
+
+def _routed(
+    house: House, incoming: Incoming, where: routes.Address, dialect: Dialect | None, transcript: Transcript | None
+) -> Turn | Passage | Answer:
+    model = transcript.envelope.model if transcript else None
+    target = routes.choose(where, house.upstreams, model)
+    destination = next(known for known in house.upstreams if known.name == target.name)
+    headers = outbound(incoming.headers)
+    if house.settings.tenant.by == "header":
+        own = (house.settings.tenant.header or "").lower()
+        headers = tuple(pair for pair in headers if pair[0].lower() != own)
+    lent = routes.lend(
+        where, destination, headers, default=house.upstreams[0].name, keys=house.settings.client_keys
+    )
+    if lent is None:
+        return Answer(status=401, code="PROXY_UNAUTHORIZED", message="a key of this proxy is required; yours is missing or unknown")
+    call = Call(
+        upstream=destination.name,
+        method=incoming.method,
+        url=lent.url,
+        headers=_with_own(lent.headers, destination),
+        body=incoming.body,
+    )
+    passage = Passage(call=call, dialect=dialect.name if dialect else None, inspect=dialect is not None)
+    named = MappingProxyType({name.lower(): value for name, value in reversed(incoming.headers)})
+    if dialect is None or transcript is None or named.get("x-carryon", "").strip().lower() == "off":
+        return replace(passage, skip="off" if transcript is not None else "")
+    return _turn(house, incoming, where, dialect, transcript, destination, passage, named)
+
+
+def _turn(  # noqa: PLR0913 - the one place where all that was read comes together
+    house: House,
+    incoming: Incoming,
+    where: routes.Address,
+    dialect: Dialect,
+    transcript: Transcript,
+    destination: Destination,
+    passage: Passage,
+    named: Mapping[str, str],
+) -> Turn | Passage:
+    settings, model = house.settings.tenant, transcript.envelope.model
+    shown = identity.credentials(incoming.headers, where.query, by=settings.by, header=settings.header)
+    if not shown and not settings.anonymous:
+        return replace(passage, skip="anonymous")
+    tenant = identity.tenant(house.secret, shown)
+    policy = house.policy(destination.name, model)
+    hindrance = _hindrance(transcript, named, policy)
+    if hindrance == "server-history":
+        return replace(passage, skip=hindrance)
+    own_compaction = dialect.own_compaction(named, where.rest or "", transcript)
+    may_write = named.get("x-carryon", "").strip().lower() != "no-store" and not policy.dry_run
+    return Turn(
+        passage=passage,
+        dialect=dialect,
+        transcript=transcript,
+        destination=destination,
+        policy=policy,
+        tenant=tenant,
+        conversation=identity.conversation(
+            tenant=tenant,
+            upstream=destination.name,
+            dialect=dialect.name,
+            scope=identity.scope(named, transcript.envelope.ids),
+            transcript=transcript,
+        ),
+        keys=keys(
+            tenant=tenant,
+            upstream=destination.name,
+            model=model,
+            betas="\n".join(named.get(name, "") for name in _BETAS),
+        ),
+        may_write=may_write,
+        may_pack=may_write and policy.auto and not own_compaction and not transcript.envelope.compacts,
+        hindrance=hindrance if may_write else hindrance or "off",
+    )
+
+
+def _hindrance(transcript: Transcript, named: Mapping[str, str], policy: Policy) -> str:
+    """Why an overflow of this request must be handed over, empty where it may be recovered."""
+    signed = any(name in named for name in _SIGNED) or named.get("authorization", "").startswith("AWS4-")
+    if transcript.envelope.server_history or signed:
+        return "server-history"
+    return "off" if not policy.auto or policy.max_overflow_retries == 0 else ""
+
+
+def _with_own(headers: Headers, destination: Destination) -> Headers:
+    """Headers the operator configured for the upstream, in place of the client's of the same name."""
+    if not destination.headers:
+        return headers
+    own = {name.lower() for name, _ in destination.headers}
+    return (*(pair for pair in headers if pair[0].lower() not in own), *destination.headers)

@@ -1,0 +1,176 @@
+"""Hold a reply until it is delivered, overflowed or refused (SPEC 9), keeping its raw bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from proxy.core.hold import Hold
+from proxy.core.overflow import Kind, Verdict, classify
+from proxy.encodings import TooLargeError, UndecodableError, codings, decode, decoder
+from proxy.message import first
+from proxy.upstream import Bounds, Delivered, Outcome, Overflowed, Refused, UpstreamError
+from proxy.upstream.reply import Reply, Tail
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import AsyncIterator
+
+    from proxy.upstream.wire import Wire
+
+__all__ = ["Lens", "inspected", "relayed"]
+
+REFUSAL = 400
+#: How much of a decoded reply's end is kept: of a stream, and of a body that is one JSON value.
+TAIL_STREAM = 1 << 16
+TAIL_WHOLE = 1 << 20
+#: A decoded copy may be this many times larger than what is held of it.
+GROWTH = 16
+#: Beyond this many decoded bytes a stream's tail is no longer kept.
+TAIL_DECODED = 1 << 28
+
+
+@dataclass(slots=True)
+class _Held:
+    """Raw bytes read so far, and why the reading stopped."""
+
+    raw: list[bytes] = field(default_factory=list)
+    size: int = 0
+    ended: bool = False
+    fault: UpstreamError | None = None
+
+    def take(self, chunk: bytes) -> None:
+        self.raw.append(chunk)
+        self.size += len(chunk)
+        self.ended = not chunk
+
+    async def then(self, wire: Wire) -> AsyncIterator[bytes]:
+        """Give what comes after the held bytes: nothing, the fault, or the rest of the wire."""
+        if self.fault is not None:
+            raise self.fault
+        if not self.ended:
+            async for chunk in wire.rest():
+                yield chunk
+
+
+def relayed(wire: Wire) -> Delivered:
+    """Hand a reply on as it comes, uninspected."""
+    return Delivered(reply=_reply(wire, _Held(), tail=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lens:
+    """With what a reply is looked at: the call's `endpoint`, its dialect, the model's window in tokens if known."""
+
+    endpoint: str
+    dialect: str
+    window: int | None
+    patterns: tuple[re.Pattern[str], ...]
+
+
+async def inspected(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
+    """Decide what a reply is. The wire is closed here only if this raises."""
+    try:
+        if wire.status >= REFUSAL:
+            return await _refusal(wire, lens, bounds)
+        return await _beginning(wire, lens, bounds)
+    except BaseException:
+        await wire.close()
+        raise
+
+
+async def _refusal(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
+    """Read an error whole, within bounds, and classify a decoded copy."""
+    held = _Held()
+    await _fill(wire, held, bounds.refusal, bounds.hold_time)
+    reply = _reply(wire, held, tail=None)
+    if not held.ended:
+        return Refused(reply=reply)
+    body = _decoded(b"".join(held.raw), wire, bounds.refusal)
+    if body is None:
+        return Refused(reply=reply)
+    verdict = classify(
+        status=wire.status,
+        body=body,
+        endpoint=lens.endpoint,
+        patterns=lens.patterns,
+        window=lens.window,
+        headers=dict(wire.headers),
+    )
+    return _judged(reply, verdict)
+
+
+def _judged(reply: Reply, verdict: Verdict) -> Outcome:
+    if verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED:
+        return Overflowed(reply=reply, verdict=verdict)
+    return Refused(reply=reply, verdict=verdict)
+
+
+def _decoded(raw: bytes, wire: Wire, limit: int) -> bytes | None:
+    try:
+        return decode(raw, codings(wire.headers), limit * GROWTH)
+    except TooLargeError:
+        return None
+
+
+async def _beginning(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
+    """Hold a reply that says 200 until its beginning commits, a bound is reached, or it overflows."""
+    sse = _is(wire, "text/event-stream")
+    inner = decoder(codings(wire.headers), bounds.hold_bytes * GROWTH)
+    if inner is None or not (sse or _is(wire, "json") or first(wire.headers, "content-type") is None):
+        return relayed(wire)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    held = _Held()
+    tail = Tail(decoder(codings(wire.headers), TAIL_DECODED), TAIL_STREAM if sse else TAIL_WHOLE)
+    hold = Hold(sse=sse, dialect=lens.dialect, overflow_patterns=lens.patterns, window=lens.window)
+
+    def delivered(why: str) -> Delivered:
+        return Delivered(reply=_reply(wire, held, tail=tail), why=why, held=loop.time() - began, verdict=hold.verdict)
+
+    while held.size < bounds.hold_bytes:
+        left = began + bounds.hold_time - loop.time()
+        try:
+            held.take(await wire.receive(max(left, 0.0)))
+        except TimeoutError:
+            return delivered("time")
+        try:
+            fate = hold.end() if held.ended else hold.feed(inner.feed(held.raw[-1]))
+        except (UndecodableError, TooLargeError):
+            return delivered("uninspected")
+        if isinstance(fate, Verdict):
+            # No connection should wait while recovery works.
+            await _fill(wire, held, bounds.refusal, bounds.spare)
+            return _judged(_reply(wire, held, tail=tail), fate)
+        if fate is not None:
+            return delivered(fate.value)
+    return delivered("bytes")
+
+
+async def _fill(wire: Wire, held: _Held, size: int, seconds: float) -> None:
+    """Read on to the end, but no more than about `size` bytes and `seconds`; a fault is kept for later."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not held.ended and held.size <= size:
+                held.take(await wire.receive())
+    except UpstreamError as fault:
+        held.fault = fault
+    except TimeoutError:
+        return
+
+
+def _is(wire: Wire, kind: str) -> bool:
+    return kind in (first(wire.headers, "content-type") or "").lower()
+
+
+def _reply(wire: Wire, held: _Held, tail: Tail | None) -> Reply:
+    return Reply(
+        status=wire.status,
+        reason=wire.reason,
+        headers=wire.headers,
+        held=tuple(chunk for chunk in held.raw if chunk),
+        source=held.then(wire),
+        close=wire.close,
+        tail=tail,
+    )

@@ -1,0 +1,86 @@
+"""Task, newest message, rules and words of users: kept by code, in their own words, within budgets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.compaction.pins import Pins, fitted, newest_within, pins, rule_sentences
+from tests.compaction.scripted import estimate
+
+TEXTS = st.lists(st.text(alphabet="abc always never.\n", max_size=200), max_size=8)
+
+
+def found(*texts: str, before: Pins | None = None, patterns: tuple[str, ...] = (), newest: bool = False) -> Pins:
+    """The pins of what users said."""
+    return pins(texts, before=before or Pins(), patterns=patterns, newest_in_head=newest)
+
+
+def test_the_first_user_message_is_the_task() -> None:
+    """And it is not repeated among the words."""
+    seen = found("Fix the parser.", "Thanks.", "Now the lexer.")
+    assert (seen.task, seen.words) == ("Fix the parser.", ("Thanks.", "Now the lexer."))
+
+
+def test_a_carried_task_stays_the_task() -> None:
+    """What comes first in a later head is only a word."""
+    seen = found("Now the lexer.", before=Pins(task="Fix the parser.", words=("Thanks.",)))
+    assert (seen.task, seen.words) == ("Fix the parser.", ("Thanks.", "Now the lexer."))
+
+
+def test_the_newest_message_is_pinned_where_it_goes_with_the_head() -> None:
+    """Carried words know it when no newer one came."""
+    assert found("Task.", "Do this next.", newest=True).newest == "Do this next."
+    assert found(before=Pins(task="Task.", words=("Old.", "Do this next.")), newest=True).newest == "Do this next."
+    assert found("Task.", "Do this next.", newest=False).newest == ""
+
+
+def test_rule_sentences_are_taken_whole_from_where_they_stand() -> None:
+    """Sentence by sentence and bullet by bullet, code blocks left out."""
+    text = "Hi there. Never push to main! And:\n- always run `make check`\n```\nyou must obey\n```\nThe end."
+    assert [*rule_sentences(text)] == ["Never push to main!", "always run `make check`"]
+
+
+def test_patterns_of_the_policy_name_further_rules() -> None:
+    """Regular expressions, in any case."""
+    assert [*rule_sentences("House style: tabs. Bye now.", ["^house style"])] == ["House style: tabs."]
+
+
+def test_the_newest_statement_of_a_rule_wins() -> None:
+    """Said again it moves to the end; with another stand on the same thing it replaces the first."""
+    seen = found("Always use tabs.", "Never edit vendor files.", "Never use tabs.", "Never edit vendor files.")
+    assert seen.rules == ("Never use tabs.", "Never edit vendor files.")
+
+
+def test_carried_rules_are_merged_with_new_ones() -> None:
+    """Oldest first, no rule twice."""
+    seen = found("Only write Rust.", "Always test it.", before=Pins(task="t", rules=("Always test it.", "Never push.")))
+    assert seen.rules == ("Never push.", "Only write Rust.", "Always test it.")
+
+
+def test_the_newest_texts_are_kept_oldest_first() -> None:
+    """The one that no longer fits whole is cut, older ones go."""
+    kept = newest_within(["a" * 400, "b" * 400, "c" * 40], 60, estimate)
+    assert kept[-1] == "c" * 40
+    assert kept[0].startswith("b")
+    assert "elided" in kept[0]
+    assert len(kept) == 2
+
+
+@given(TEXTS, st.integers(8, 400), st.booleans())
+def test_fitted_pins_are_within_their_shares_and_fitting_again_changes_nothing(
+    texts: list[str], budget: int, newest: bool
+) -> None:
+    """An eighth of the surface each for task, newest message and rules."""
+    once = fitted(found(*texts, newest=newest), budget, estimate)
+    assert estimate(once.task) <= budget // 8
+    assert estimate(once.newest) <= budget // 8
+    assert sum(map(estimate, once.rules)) <= budget // 8
+    assert sum(map(estimate, once.words)) <= budget // 2
+    assert fitted(once, budget, estimate) == once
+
+
+@given(TEXTS)
+def test_pins_are_deterministic(texts: list[str]) -> None:
+    """The same words give the same pins."""
+    assert found(*texts) == found(*texts)

@@ -1,0 +1,49 @@
+"""Fixtures for every test: a free port, a wait that ends, a real Valkey on a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from proxy.store.binary import find_server
+from tests.store.servers import Server
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on loopback that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., Awaitable[None]]:
+    """Wait until a condition (plain or async) holds; fails after `within` seconds and says what was awaited."""
+
+    async def wait(
+        condition: Callable[[], bool | Awaitable[bool]], what: str = "the condition", within: float = 5.0
+    ) -> None:
+        deadline = time.monotonic() + within
+        while True:
+            found = condition()
+            if await found if inspect.isawaitable(found) else found:
+                return
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what} did not come true within {within} s")
+            await asyncio.sleep(0.01)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[Server]:
+    """A real Valkey for the session: empty at start, nothing on disk. Tests that share it keep apart by their keys."""
+    server = Server(find_server())
+    yield server
+    server.stop()

@@ -1,0 +1,134 @@
+"""The one path of a request through the door."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+from proxy.message import Incoming, Outgoing
+from proxy.server.handler import describe
+
+from tests.sockets import client, exchange
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Serving
+
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"
+
+
+async def test_a_fault_of_ours_is_502_counted_and_logged_without_content(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPEC 3.5: never 500. The log says where, not what; the answer has the dialect's shape."""
+
+    async def broken(_: Incoming) -> Outgoing:
+        raise ValueError("sk-secret")
+
+    async with serving(broken) as served, client(served.port) as peer:
+        await peer.send(POST)
+        raw = await peer.message()
+        assert raw.status == 502
+        assert raw.values(b"x-carryon-error") == [b"PROXY_INTERNAL"]
+        assert raw.body.startswith(b'{"type": "error"')
+        await peer.send(POST)
+        assert (await peer.message()).status == 502
+    assert served.faults == [1, 1]
+    assert "sk-secret" not in caplog.text
+    assert "test_handler.py" in caplog.text
+    assert "builtins.ValueError" in caplog.text
+
+
+@pytest.mark.parametrize("path", [b"/v1/responses", b"/", b"/v1/realtime?model=x"])
+async def test_a_websocket_is_426_at_once(serving: Serving, path: bytes) -> None:
+    """Clients fall back to HTTP; nothing reaches the exchange."""
+    raw = b"GET %s HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: x\r\n\r\n" % path
+    async with serving() as served:
+        got = await exchange(served.port, raw)
+    assert got.startswith(b"HTTP/1.1 426 ")
+    assert served.seen == []
+
+
+async def test_another_upgrade_is_ignored(serving: Serving) -> None:
+    """`h2c` is an offer; the request is answered in HTTP/1.1."""
+    raw = b"GET /v1/models HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+    async with serving() as served:
+        assert (await exchange(served.port, raw)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_client_that_leaves_cancels_its_exchange(serving: Serving) -> None:
+    """Within a second, while the exchange still waits for the upstream."""
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def waiting(_: Incoming) -> Outgoing:
+        began.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        raise AssertionError
+
+    async with serving(waiting) as served:
+        async with client(served.port) as peer:
+            await peer.send(POST)
+            await began.wait()
+        async with asyncio.timeout(1):
+            await cancelled.wait()
+        assert served.faults == []
+
+
+async def test_a_client_that_leaves_a_stream_closes_it(serving: Serving) -> None:
+    """`aclose` runs within a second, though the stream itself is silent."""
+    began, closed = asyncio.Event(), asyncio.Event()
+
+    async def frames() -> AsyncIterator[bytes]:
+        yield b"x"
+        began.set()
+        await asyncio.sleep(30)
+
+    async def aclose() -> None:
+        closed.set()
+
+    async def answer(_: Incoming) -> Outgoing:
+        return Outgoing(status=200, headers=(), body=frames(), aclose=aclose)
+
+    async with serving(answer) as served:
+        async with client(served.port) as peer:
+            await peer.send(POST)
+            await began.wait()
+        async with asyncio.timeout(1):
+            await closed.wait()
+        await asyncio.sleep(0.05)
+        assert served.server.active == 0
+        assert served.server.inflight_bytes == 0
+
+
+async def test_a_broken_upload_explains_a_failed_upstream(serving: Serving) -> None:
+    """Where the client's own body stopped, 408 says so, not the 502 that came of it."""
+
+    async def answer(incoming: Incoming) -> Outgoing:
+        assert not isinstance(incoming.body, bytes)
+        try:
+            async for _ in incoming.body:
+                pass
+        except Exception:  # noqa: BLE001 - as an HTTP client would
+            return Outgoing(status=502, headers=(), body=b"upstream")
+        raise AssertionError
+
+    async with serving(answer, body_idle=0.2) as served:
+        raw = await exchange(served.port, b"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nab")
+    assert b" 408 " in raw
+
+
+def test_a_description_holds_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    """Type and places only."""
+    caplog.set_level(logging.DEBUG)
+    try:
+        {}["secret"]  # noqa: B018
+    except KeyError as error:
+        text = describe(error)
+    assert text.startswith("builtins.KeyError at test_handler.py:")
+    assert "secret" not in text

@@ -1,0 +1,139 @@
+"""Start, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from proxy.message import Incoming, Outgoing
+from proxy.server import ServerBounds
+from proxy.server.lifecycle import Server
+
+from tests.sockets import Peer, client, exchange
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Serving
+
+GET = b"GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n"
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"
+
+
+class Streams:
+    """An exchange whose streams run until told to end."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.end = asyncio.Event()
+
+    async def __call__(self, _: Incoming) -> Outgoing:
+        return Outgoing(status=200, headers=(), body=self._frames())
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        yield b"first"
+        self.begun += 1
+        await self.end.wait()
+        yield b"last"
+
+
+async def test_a_drain_loses_no_open_stream(serving: Serving) -> None:
+    """Twenty streams and a half-sent upload end well; new connections are refused; idle ones are closed."""
+    streams = Streams()
+    async with serving(streams) as served:
+        async with asyncio.timeout(10):
+            peers = [Peer(*await asyncio.open_connection("127.0.0.1", served.port)) for _ in range(20)]
+            for peer in peers:
+                await peer.send(GET)
+            half, idle = [Peer(*await asyncio.open_connection("127.0.0.1", served.port)) for _ in range(2)]
+            await half.send(POST + b"ab")
+            await idle.send(b"HEAD /v1/models HTTP/1.1\r\nHost: h\r\n\r\n")
+            await idle.message(bodiless=True)
+            while streams.begun < 20:
+                await asyncio.sleep(0.01)
+            draining = asyncio.ensure_future(served.server.drain())
+            assert await idle.gone() < 1
+            assert served.server.readiness() is None
+            with pytest.raises(OSError):  # noqa: PT011 - refused or reset
+                await asyncio.open_connection("127.0.0.1", served.port)
+            await half.send(b"cd")
+            streams.end.set()
+            for peer in [*peers, half]:
+                assert (await peer.message()).body == b"firstlast"
+                assert await peer.gone() < 1
+            assert await draining is True
+            for peer in [*peers, half, idle]:
+                peer.close()
+
+
+async def test_replies_during_a_drain_end_their_connection(serving: Serving) -> None:
+    """So that clients go elsewhere."""
+    streams = Streams()
+    async with serving(streams) as served, client(served.port) as peer:
+        await peer.send(POST)
+        while not served.server._listener.busy:  # noqa: SLF001
+            await asyncio.sleep(0.01)
+        draining = asyncio.ensure_future(served.server.drain())
+        await asyncio.sleep(0.1)
+        streams.end.set()
+        await peer.send(b"abcd")
+        assert (await peer.message()).values(b"connection") == [b"close"]
+        assert await draining is True
+
+
+async def test_a_drain_has_an_end(serving: Serving) -> None:
+    """What does not end in time is cut."""
+    streams = Streams()
+    async with serving(streams, drain=0.3) as served, client(served.port) as peer:
+        await peer.send(GET)
+        while not streams.begun:
+            await asyncio.sleep(0.01)
+        assert await served.server.drain() is False
+        await served.server.close()
+        raw = await peer.rest()
+    assert raw.endswith(b"first\r\n")
+
+
+async def test_sigterm_drains_and_the_probes_say_so() -> None:
+    """`run` returns when the last request is done; the admin listener answers until then."""
+    streams = Streams()
+    server = Server(streams, ServerBounds())
+    port, admin = await server.listen(), await server.listen_admin()
+    running = asyncio.ensure_future(server.run())
+    readyz = b"GET /readyz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+    async with asyncio.timeout(10), client(port) as peer:
+        assert b"200 OK" in await exchange(admin, readyz)
+        await peer.send(GET)
+        while not streams.begun:
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.2)
+        assert b" 503 " in await exchange(admin, readyz)
+        assert not running.done()
+        streams.end.set()
+        assert (await peer.message()).body == b"firstlast"
+        assert await running is True
+        with suppress(OSError):
+            await exchange(admin, readyz)
+            raise AssertionError
+
+
+async def test_a_second_sigint_stops_at_once() -> None:
+    """Whoever presses twice means it."""
+    streams = Streams()
+    server = Server(streams, ServerBounds())
+    port = await server.listen()
+    running = asyncio.ensure_future(server.run())
+    async with asyncio.timeout(10), client(port) as peer:
+        await peer.send(GET)
+        while not streams.begun:
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.1)
+        assert not running.done()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await running is False
+        await peer.rest()

@@ -1,0 +1,35 @@
+"""The admin listener's probes."""
+
+from __future__ import annotations
+
+import pytest
+from proxy.message import Incoming
+from proxy.server.probes import Probes
+
+
+async def ask(probes: Probes, target: str, method: str = "GET") -> tuple[int, object]:
+    """Ask once."""
+    got = await probes(Incoming(method=method, target=target, headers=()))
+    return got.status, got.body
+
+
+async def test_alive_is_alive_even_while_draining() -> None:
+    """`/livez` touches nothing."""
+    assert (await ask(Probes(lambda: None), "/livez"))[0] == 200
+
+
+async def test_ready_says_what_is_degraded() -> None:
+    """Redis away is ready, but degraded."""
+    assert await ask(Probes(lambda: ("redis",)), "/readyz?x") == (200, b'{"status":"ready","degraded":["redis"]}')
+    assert (await ask(Probes(tuple), "/readyz"))[1] == b'{"status":"ready","degraded":[]}'
+
+
+async def test_draining_is_not_ready() -> None:
+    """503 takes this replica out of the balancer."""
+    assert (await ask(Probes(lambda: None), "/readyz"))[0] == 503
+
+
+@pytest.mark.parametrize(("target", "method"), [("/", "GET"), ("/metrics", "GET"), ("/livez", "POST"), ("/livez/", "GET")])
+async def test_nothing_else_is_there(target: str, method: str) -> None:
+    """404."""
+    assert (await ask(Probes(tuple), target, method))[0] == 404

@@ -1,0 +1,74 @@
+"""What may not stand together; the table of mistakes in `test_load` covers each rule, here are its edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.settings.rules import is_loopback, wrongs
+from proxy.settings.shape import Settings
+
+
+def _keys(**values: Any) -> list[str]:
+    return [wrong.key or ".".join(map(str, wrong.at)) for wrong in wrongs(Settings.model_validate(values))]
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("localhost.example", False)],
+)  # fmt: skip
+def test_loopback_is_what_only_this_machine_reaches(*, host: str, loopback: bool) -> None:
+    """Names other than localhost may be anything."""
+    assert is_loopback(host) is loopback
+
+
+def test_the_defaults_contradict_nothing() -> None:
+    """`carryon serve` starts."""
+    assert _keys() == []
+
+
+def test_an_api_key_is_lent_on_loopback_or_to_those_with_a_key() -> None:
+    """Never to the whole network."""
+    upstreams = {"a": {"base_url": "http://a", "api_key": "k"}}
+    keys = [{"name": "team", "sha256": "0" * 64}]
+    assert _keys(upstreams=upstreams) == []
+    assert _keys(upstreams=upstreams, listen={"host": "0.0.0.0"}) == ["upstreams.a.api_key"]
+    assert _keys(upstreams=upstreams, listen={"host": "0.0.0.0"}, client_keys=keys) == []
+
+
+@pytest.mark.parametrize("url", ["redis://h:6379/0", "rediss://h", "unix:///run/redis.sock"])
+def test_one_server_of_redis_is_reached_by_three_kinds_of_url(url: str) -> None:
+    """With a secret."""
+    assert _keys(redis={"url": url}, secret="x" * 32) == []
+
+
+def test_a_text_that_is_no_url_of_redis_is_not_shown() -> None:
+    """It may be a password."""
+    settings = Settings.model_validate({"redis": {"url": "hunter2cluster"}, "secret": "x" * 32})
+    assert "hunter2" not in "".join(map(str, wrongs(settings)))
+    assert _keys(redis={"url": "hunter2cluster"}, secret="x" * 32) == ["redis.url"]
+
+
+def test_ports_chosen_by_the_system_do_not_clash() -> None:
+    """Port 0 is a different one each time; different addresses may share a port."""
+    assert _keys(listen={"port": 0}, admin={"port": 0}) == []
+    assert _keys(listen={"port": 1, "host": "127.0.0.2"}, admin={"port": 1}) == []
+
+
+def test_a_glob_may_name_upstreams_that_are_not_there() -> None:
+    """It matches what there is."""
+    assert _keys(models=[{"upstream": "loc*", "auto": False}]) == []
+
+
+def test_entries_that_can_never_meet_do_not_contradict() -> None:
+    """Two exact models are two models."""
+    models = [{"model": "a", "retain_ratio": 0.5}, {"model": "b", "threshold_ratio": 0.4}]
+    assert _keys(models=models) == []
+
+
+def test_tokens_take_the_place_of_ratios() -> None:
+    """The ratio that is not used cannot contradict."""
+    assert _keys(defaults={"threshold_ratio": 0.1, "retain_tokens": 50}) == []
+    assert _keys(defaults={"context_window": 4096, "retain_tokens": 3500}) == ["defaults.retain_tokens"]

@@ -1,0 +1,268 @@
+"""The embedded store: shared, adopted, restarted, and stopped by the last one out (SPEC 5.10)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from proxy.store import StoreConfigError, embedded
+from proxy.store.embedded import EmbeddedStore
+from proxy.store.redis import RedisLedger
+from tests.store.conftest import commit_one
+
+C = "ab12.cd34"
+
+Open = Callable[..., RedisLedger]
+
+OWNER = """
+import asyncio, pathlib, sys
+from proxy.store.embedded import EmbeddedStore
+async def main():
+    store = EmbeddedStore(pathlib.Path(sys.argv[1]))
+    print(await store.start(), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    await store.stop()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look after the server more often than in production."""
+    monkeypatch.setattr(embedded, "LOOK_EVERY", 0.05)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+
+
+@pytest.fixture
+async def open_store(tmp_path: Path) -> AsyncIterator[Callable[[], EmbeddedStore]]:
+    """Further users of one state directory."""
+    opened: list[EmbeddedStore] = []
+
+    def make() -> EmbeddedStore:
+        opened.append(EmbeddedStore(tmp_path))
+        return opened[-1]
+
+    yield make
+    for store in opened:
+        await store.stop()
+    for run in {store._places.run for store in opened if store._places is not None}:
+        run.rmdir()
+
+
+def ask(url: str) -> redis.Redis:
+    """A plain client."""
+    return redis.Redis.from_url(url, decode_responses=True)
+
+
+def pid(url: str) -> int:
+    """The process id of the server behind a URL."""
+    return int(ask(url).info("server")["process_id"])
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs (one that is dead and not yet reaped does not)."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until something is so, ten seconds at most."""
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+def answers(url: str) -> bool:
+    """Whether the server answers."""
+    try:
+        return bool(ask(url).ping())
+    except redis.RedisError:
+        return False
+
+
+async def test_the_server_is_ours_alone(open_store: Callable[[], EmbeddedStore]) -> None:
+    """A private socket, no port, every write on disk before it is confirmed, bounded memory."""
+    url = await open_store().start()
+    socket = Path(url.removeprefix("unix://"))
+    assert (socket.stat().st_mode & 0o777, socket.parent.stat().st_mode & 0o777) == (0o700, 0o700)
+    settings = ask(url).config_get("*")
+    wanted = {
+        "port": "0",
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "maxmemory": str(256 * 1024 * 1024),
+        "maxmemory-policy": "volatile-lru",
+        "save": "",
+    }
+    assert {name: settings[name] for name in wanted} == wanted
+    assert os.getsid(pid(url)) == pid(url)  # the terminal's Ctrl-C does not reach it
+
+
+async def test_a_ledger_works_on_it_and_its_confirmations_are_from_disk(
+    open_store: Callable[[], EmbeddedStore], open_ledger: Open
+) -> None:
+    """With `aof` demanded."""
+    ledger = open_ledger(await open_store().start(), durability="aof")
+    await ledger.start()
+    record = await commit_one(ledger, C, "op1")
+    assert await ledger.confirm(C) == record
+
+
+async def test_users_share_it_and_the_last_one_out_stops_it(open_store: Callable[[], EmbeddedStore]) -> None:
+    """Whoever started it."""
+    first, second = open_store(), open_store()
+    urls = await asyncio.gather(first.start(), second.start())
+    assert urls[0] == urls[1]
+    server = pid(urls[0])
+    await first.stop()
+    assert alive(server)
+    assert answers(urls[0])
+    await second.stop()
+    assert not alive(server)
+    assert not Path(urls[0].removeprefix("unix://")).exists()
+
+
+async def test_surfaces_survive_a_restart(open_store: Callable[[], EmbeddedStore], open_ledger: Open) -> None:
+    """Stopped and started, everything is there."""
+    store = open_store()
+    record = await commit_one(open_ledger(await store.start()), C, "op1")
+    await store.stop()
+    assert await open_ledger(await open_store().start()).load(C) == record
+
+
+async def test_a_killed_owner_leaves_a_server_that_is_adopted(
+    open_store: Callable[[], EmbeddedStore], open_ledger: Open, tmp_path: Path
+) -> None:
+    """Never a second one on the same data, and the adopter stops it when it leaves."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    url = (await asyncio.to_thread(owner.stdout.readline)).strip()
+    server = pid(url)
+    record = await commit_one(open_ledger(url), C, "op1")
+    owner.kill()
+    owner.communicate()
+    assert answers(url)
+    adopter = open_store()
+    assert await adopter.start() == url
+    assert pid(url) == server
+    assert await open_ledger(url).load(C) == record
+    await adopter.stop()
+    await until(lambda: not alive(server))
+
+
+async def test_a_killed_server_comes_back_with_its_data(
+    open_store: Callable[[], EmbeddedStore], open_ledger: Open
+) -> None:
+    """Restarted once, by whichever user notices; what was confirmed is there."""
+    stores = [open_store() for _ in range(3)]
+    url = (await asyncio.gather(*(store.start() for store in stores)))[0]
+    record = await commit_one(open_ledger(url), C, "op1")
+    killed = pid(url)
+    os.kill(killed, signal.SIGKILL)
+    await until(lambda: answers(url) and pid(url) != killed)
+    assert await open_ledger(url).load(C) == record
+    again = pid(url)
+    await asyncio.sleep(0.3)
+    assert pid(url) == again
+
+
+async def test_left_over_files_of_a_crash_do_no_harm(open_store: Callable[[], EmbeddedStore]) -> None:
+    """A stale socket and a process id that is now somebody else's."""
+    store = open_store()
+    url = await store.start()
+    places = store._places
+    assert places is not None
+    await store.stop()
+    places.socket.touch()
+    bystander = subprocess.Popen(["sleep", "60"])
+    places.pid.write_text(f"{bystander.pid}\n")
+    again = open_store()
+    assert await again.start() == url
+    assert answers(url)
+    await again.stop()
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+
+
+async def test_a_server_whose_socket_was_removed_is_replaced_not_doubled(
+    open_store: Callable[[], EmbeddedStore], open_ledger: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the data, so it goes before another comes."""
+    monkeypatch.setattr(embedded, "START_WITHIN", 0.3)
+    url = await open_store().start()
+    record = await commit_one(open_ledger(url), C, "op1")
+    lost = pid(url)
+    Path(url.removeprefix("unix://")).unlink()
+    assert await open_store().start() == url
+    assert pid(url) != lost
+    assert not alive(lost)
+    assert await open_ledger(url).load(C) == record
+
+
+async def test_a_cut_append_only_file_is_read_as_far_as_it_goes(
+    open_store: Callable[[], EmbeddedStore], open_ledger: Open, tmp_path: Path
+) -> None:
+    """A crash in the middle of a write leaves the old surface whole (I7)."""
+    store = open_store()
+    ledger = open_ledger(await store.start())
+    first = await commit_one(ledger, C, "op1")
+    await commit_one(ledger, C, "op2", base=1)
+    await store.stop()
+    (log,) = (tmp_path / "store" / "appendonlydir").glob("*.incr.aof")
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 30)
+    again = open_ledger(await open_store().start())
+    record = await again.load(C)
+    assert record == first
+    assert await again.surface(C, record.epoch or "", record.entries[0]) == b"surface of op1"
+
+
+async def test_a_server_that_will_not_start_says_why(open_store: Callable[[], EmbeddedStore], tmp_path: Path) -> None:
+    """Its own last words, and what to do."""
+    store = open_store()
+    await store.start()
+    await store.stop()
+    (log,) = (tmp_path / "store" / "appendonlydir").glob("*.incr.aof")
+    log.write_bytes(b"*1\r\n$4\r\nNOPE\r\n" + b"garbage " * 10)
+    with pytest.raises(StoreConfigError, match=r"(?s)last words.*redis\.url"):
+        await open_store().start()
+
+
+async def test_a_state_directory_that_cannot_be_used_is_a_configuration_error(tmp_path: Path) -> None:
+    """Nothing is started."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreConfigError, match="state_dir"):
+        await EmbeddedStore(tmp_path / "file").start()
+
+
+async def test_a_binary_that_cannot_run_is_a_configuration_error(tmp_path: Path) -> None:
+    """Another machine's, say."""
+    (tmp_path / "server").write_text("not a program")
+    (tmp_path / "server").chmod(0o755)
+    store = EmbeddedStore(tmp_path / "state", binary=tmp_path / "server")
+    with pytest.raises(StoreConfigError, match="cannot start"):
+        await store.start()
+    assert store._places is not None
+    store._places.run.rmdir()
+
+
+async def test_stopping_what_was_not_started_is_nothing(tmp_path: Path) -> None:
+    """Also twice."""
+    store = EmbeddedStore(tmp_path)
+    await store.stop()
+    await store.stop()

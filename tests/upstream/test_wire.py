@@ -1,0 +1,376 @@
+"""One call on the wire: exactly what was given goes out, exactly what came is returned, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+from proxy.upstream import Call, Delivered, Peer, UpstreamError
+from proxy.upstream.wire import translate
+
+from tests.sockets import Peer as End
+from tests.sockets import Raw, raw_upstream, reply
+
+if TYPE_CHECKING:
+    from tests.upstream.conftest import Calling
+
+
+def call(url: str, body: bytes | AsyncIterator[bytes] = b"", *, method: str = "POST", headers=()) -> Call:  # noqa: ANN001
+    """Make a call to an upstream named `up`."""
+    return Call(upstream="up", method=method, url=url, headers=headers, body=body)
+
+
+async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+    """Give parts."""
+    for part in parts:
+        yield part
+
+
+async def test_exactly_the_given_headers_go_out(calling: Calling) -> None:
+    """No automatic header, no cookie, no decoding: order, repeats and the query stay as they are."""
+    headers = (
+        ("X-b", "2"),
+        ("x-dup", "1"),
+        ("X-Dup", "2"),
+        ("Under_score", "é"),
+        ("Cookie", "a=1; b=2"),
+        ("Connection", "X-Hop"),
+        ("x-hop", "gone"),
+        ("Expect", "100-continue"),
+        ("Host", "evil.example"),
+        ("Content-Length", "999"),
+        ("Transfer-Encoding", "chunked"),
+        ("Content-Encoding", "gzip"),
+    )
+    body = gzip.compress(b"{}")
+    async with raw_upstream(reply()) as up, calling() as client:
+        sent = call(up.url + "/v1/a%2Fb?x=%2f&y=a+b&z", body, headers=headers)
+        outcome = await client.send(sent)
+        assert b"".join([chunk async for chunk in outcome.reply]) == b"{}"
+        await outcome.reply.aclose()
+    (raw,) = up.requests
+    assert raw.body == body
+    assert raw.head == (
+        b"POST /v1/a%%2Fb?x=%%2f&y=a+b&z HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nX-b: 2\r\nx-dup: 1\r\nx-dup: 2\r\n"
+        b"Under_score: \xc3\xa9\r\nCookie: a=1; b=2\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    ) % (up.port, len(body))
+
+
+async def test_header_bytes_that_are_no_utf8_keep_their_characters(calling: Calling) -> None:
+    """aiohttp cannot write them; they go out as UTF-8 instead of vanishing."""
+    async with raw_upstream(reply()) as up, calling() as client:
+        await (await client.send(call(up.url, headers=(("X-Title", "caf\udce9"),)))).reply.aclose()
+    assert up.requests[0].values(b"x-title") == ["café".encode()]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "framing"),
+    [
+        (b"abc", (), (b"content-length", b"3")),
+        (b"", (), (b"content-length", b"0")),
+        (bytes(3 << 20), (), (b"content-length", b"%d" % (3 << 20))),
+        ((b"ab", b"c"), (("content-length", "3"),), (b"content-length", b"3")),
+        ((b"ab", b"c"), (), (b"transfer-encoding", b"chunked")),
+        ((b"ab", b"c"), (("Transfer-Encoding", "chunked"),), (b"transfer-encoding", b"chunked")),
+    ],
+)
+async def test_bodies_are_framed_once(
+    calling: Calling, body: bytes | tuple[bytes, ...], headers: tuple[tuple[str, str], ...], framing: tuple[bytes, bytes]
+) -> None:
+    """Whole bodies say their length; streams keep theirs, or go in chunks."""
+    given = body if isinstance(body, bytes) else chunks(*body)
+    async with raw_upstream(reply()) as up, calling() as client:
+        await (await client.send(call(up.url, given, headers=headers))).reply.aclose()
+    (raw,) = up.requests
+    assert raw.body == (body if isinstance(body, bytes) else b"".join(body))
+    assert [(k.lower(), v) for k, v in raw.headers if k.lower() in (b"content-length", b"transfer-encoding")] == [framing]
+
+
+async def test_a_get_has_no_body(calling: Calling) -> None:
+    """Neither a length nor chunks."""
+    async with raw_upstream(reply()) as up, calling() as client:
+        await (await client.send(call(up.url, method="GET"))).reply.aclose()
+    assert [name for name, _ in up.requests[0].headers] == [b"Host"]
+
+
+async def test_the_reply_is_what_came(calling: Calling) -> None:
+    """Status, reason, order, repeats, invalid bytes and the encoded body; hop-by-hop headers are gone."""
+    body = gzip.compress(b"hello")
+    head = (
+        b"HTTP/1.1 207 Fine \xe9\r\nx-A: caf\xe9\r\nSet-Cookie: a\r\nset-cookie: b\r\nServer: s\r\nDate: d\r\n"
+        b"Keep-Alive: timeout=5\r\nConnection: X-Hop\r\nX-Hop: 1\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        await peer.send(head, *[b"1;x=y\r\n%c\r\n" % byte for byte in body], b"0\r\nTrailer: x\r\n\r\n", pause=0.001)
+
+    async with raw_upstream(script) as up, calling() as client:
+        outcome = await client.send(call(up.url))
+        assert isinstance(outcome, Delivered)
+        got = b"".join([chunk async for chunk in outcome.reply])
+    assert got == body
+    assert outcome.reply.finished
+    assert (outcome.reply.status, outcome.reply.reason) == (207, "Fine \udce9")
+    assert outcome.reply.headers == (
+        ("x-A", "caf\udce9"),
+        ("Set-Cookie", "a"),
+        ("set-cookie", "b"),
+        ("Server", "s"),
+        ("Date", "d"),
+        ("Content-Encoding", "gzip"),
+    )
+
+
+async def test_redirects_are_passed_and_not_followed(calling: Calling) -> None:
+    """A redirect could lead anywhere (SPEC 10.2)."""
+    moved = reply(b"", status="307 Temporary Redirect", headers=b"Location: http://127.0.0.1:1/\r\nSet-Cookie: a=1\r\n")
+    async with raw_upstream(moved, keep=True) as up, calling() as client:
+        for _ in range(2):
+            outcome = await client.send(call(up.url, b"x"))
+            assert outcome.reply.status == 307
+            await outcome.reply.aclose()
+    assert len(up.requests) == 2
+    assert not any(raw.values(b"cookie") for raw in up.requests)
+
+
+async def test_environment_proxies_are_not_used(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a configured proxy is."""
+    async with raw_upstream(reply(b"direct")) as up, raw_upstream(reply(b"proxied")) as via:
+        monkeypatch.setenv("HTTP_PROXY", via.url)
+        async with calling() as client:
+            assert [c async for c in (await client.send(call(up.url))).reply] == [b"direct"]
+        async with calling(peers={"up": Peer(proxy=via.url)}) as client:
+            assert [c async for c in (await client.send(call(up.url + "/x"))).reply] == [b"proxied"]
+    assert via.requests[0].start == b"POST %s/x HTTP/1.1" % up.url.encode()
+
+
+async def test_a_stale_connection_is_not_tried_again(calling: Calling) -> None:
+    """A POST whose connection died may have been executed: one error, one copy."""
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        await peer.send(reply())
+        await peer.message()
+
+    async with raw_upstream(script) as up, calling() as client:
+        await _drain(await client.send(call(up.url, b"1")))
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(up.url, b"2"))
+    assert caught.value.kind == "dropped"
+    assert [raw.body for raw in up.requests] == [b"1", b"2"]
+
+
+async def _drain(outcome) -> bytes:  # noqa: ANN001
+    return b"".join([chunk async for chunk in outcome.reply])
+
+
+async def test_connections_are_reused_and_not_kept_long(calling: Calling) -> None:
+    """Two calls share one; after the idle time there is a new one."""
+    async with raw_upstream(reply(), keep=True) as up, calling(idle=0.2) as client:
+        for _ in range(2):
+            await _drain(await client.send(call(up.url)))
+        assert up.connections == 1
+        await asyncio.sleep(0.5)
+        await _drain(await client.send(call(up.url)))
+        assert up.connections == 2
+
+
+async def _silent(peer: End) -> None:
+    await peer.message()
+    await peer.gone()
+
+
+async def _half(peer: End) -> None:
+    await peer.message()
+    await peer.send(b"HTTP/1.1 200 OK\r\nContent-Le")
+
+
+async def _garbage(peer: End) -> None:
+    await peer.message()
+    await peer.send(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+
+async def _reset(peer: End) -> None:
+    await peer.message()
+
+
+async def _huge_head(peer: End) -> None:
+    await peer.message()
+    await peer.send(b"HTTP/1.1 200 OK\r\nA: " + b"x" * 200_000 + b"\r\n\r\n")
+
+
+async def _switch(peer: End) -> None:
+    await peer.message()
+    await peer.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "status"),
+    [
+        (_silent, "first_byte", 504),
+        (_half, "dropped", 502),
+        (_garbage, "malformed", 502),
+        (_reset, "dropped", 502),
+        (_huge_head, "malformed", 502),
+        (_switch, "malformed", 502),
+    ],
+)
+async def test_failures_before_a_reply_have_a_kind(calling: Calling, script, kind: str, status: int) -> None:  # noqa: ANN001
+    """None of them is sent again."""
+    async with raw_upstream(script) as up, calling(connect=0.1, first_byte=0.3) as client:
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(up.url, b"x"))
+    assert (caught.value.kind, caught.value.status) == (kind, status)
+    assert up.connections == 1
+
+
+async def test_a_refused_connection_is_connect(calling: Calling) -> None:
+    """Nothing was sent."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with calling() as client:
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(f"http://127.0.0.1:{port}"))
+    assert caught.value.kind == "connect"
+
+
+async def test_a_server_that_speaks_no_tls_is_tls(calling: Calling) -> None:
+    """Nothing is sent in the clear instead."""
+
+    async def script(peer: End) -> None:
+        await peer.reader.read(100)
+        await peer.send(reply())
+
+    async with raw_upstream(script) as up, calling() as client:
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(up.url.replace("http:", "https:")))
+    assert caught.value.kind == "tls"
+
+
+async def test_a_long_upload_does_not_count_as_silence(calling: Calling) -> None:
+    """The wait for the first byte begins when the body has been sent."""
+
+    async def slow() -> AsyncIterator[bytes]:
+        for _ in range(6):
+            await asyncio.sleep(0.1)
+            yield b"x"
+
+    async with raw_upstream(reply()) as up, calling(connect=0.1, first_byte=0.25) as client:
+        await _drain(await client.send(call(up.url, slow())))
+    assert up.requests[0].body == b"xxxxxx"
+
+
+@pytest.mark.parametrize(
+    ("sent", "got"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", b"abc"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", b"abc"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", b"abc"),
+    ],
+)
+async def test_a_reply_that_breaks_off_gives_what_came_and_then_fails(calling: Calling, sent: bytes, got: bytes) -> None:
+    """A short body never looks whole."""
+    received = b""
+    async with raw_upstream(sent) as up, calling() as client:
+        outcome = await client.send(call(up.url))
+        with pytest.raises(UpstreamError) as caught:
+            async for chunk in outcome.reply:
+                received += chunk
+    assert caught.value.kind == "dropped"
+    assert received == got
+    assert not outcome.reply.finished
+
+
+async def test_surplus_bytes_are_not_part_of_the_reply(calling: Calling) -> None:
+    """What follows the announced length is dropped, and so is the connection."""
+    async with raw_upstream(reply(b"abc") + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", keep=True) as up:
+        async with calling() as client:
+            for _ in range(2):
+                assert await _drain(await client.send(call(up.url))) == b"abc"
+        assert up.connections == 2
+
+
+async def test_a_reply_without_length_ends_with_its_connection(calling: Calling) -> None:
+    """As old servers do."""
+    async with raw_upstream(b"HTTP/1.0 200 OK\r\n\r\nabc") as up, calling() as client:
+        assert await _drain(await client.send(call(up.url))) == b"abc"
+
+
+async def test_a_stream_that_falls_silent_fails(calling: Calling) -> None:
+    """The idle time-out is per chunk."""
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"a", b"b", b"c", pause=0.15)
+        await peer.gone()
+
+    async with raw_upstream(script) as up, calling(stream_idle=0.3) as client:
+        outcome = await client.send(call(up.url))
+        with pytest.raises(UpstreamError) as caught:
+            await _drain(outcome)
+        await outcome.reply.aclose()
+    assert caught.value.kind == "stream_idle"
+
+
+@pytest.mark.parametrize("cancel_at", ["prefill", "stream"])
+async def test_leaving_closes_the_upstream_within_a_second(calling: Calling, cancel_at: str) -> None:
+    """Cancelled before the head, or closed in the middle of the body."""
+    left: asyncio.Queue[float] = asyncio.Queue()
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        if cancel_at == "stream":
+            await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await left.put(await peer.gone())
+
+    async with raw_upstream(script) as up, calling() as client:
+        sending = asyncio.ensure_future(client.send(call(up.url, b"x")))
+        if cancel_at == "prefill":
+            while not up.requests:
+                await asyncio.sleep(0.01)
+            sending.cancel()
+        else:
+            outcome = await sending
+            async for _ in outcome.reply:
+                break
+            await outcome.reply.aclose()
+        async with asyncio.timeout(1):
+            assert await left.get() < 1
+
+
+async def test_an_informational_head_is_skipped(calling: Calling) -> None:
+    """`103 Early Hints` is not the reply."""
+    async with raw_upstream(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + reply(b"abc")) as up, calling() as client:
+        assert await _drain(await client.send(call(up.url))) == b"abc"
+
+
+async def test_nothing_of_a_call_is_logged(calling: Calling, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither what we sent nor what came back malformed."""
+    caplog.set_level(logging.DEBUG)
+    async with raw_upstream(b"HTTP/1.1 200 OK\r\nsk-secret\r\n\r\n") as up, calling() as client:
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(up.url, b"sk-secret", headers=(("Authorization", "sk-secret"),)))
+    assert "sk-secret" not in caplog.text + str(caught.value)
+
+
+def test_every_failure_of_the_library_is_named() -> None:
+    """And what is not the upstream's fault stays what it is."""
+    assert translate(aiohttp.ServerDisconnectedError()).kind == "dropped"  # type: ignore[union-attr]
+    assert translate(aiohttp.InvalidURL("x")).kind == "invalid"  # type: ignore[union-attr]
+    assert translate(ssl.SSLError()).kind == "tls"  # type: ignore[union-attr]
+    assert translate(ConnectionResetError()).kind == "dropped"  # type: ignore[union-attr]
+    assert translate(KeyError()) is None
+
+
+def test_raw_reads_its_headers() -> None:
+    """The tests' own reader splits what it should."""
+    assert Raw(b"HTTP/1.1 200 OK\r\nA: b\r\na:c\r\n\r\n", b"").values(b"A") == [b"b", b"c"]
