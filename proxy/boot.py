@@ -119,7 +119,9 @@ def _secret(settings: Settings) -> bytes:
 def _read_secret(place: Path) -> bytes:
     found = place.read_bytes().strip()
     if not found:
-        mistake = Mistake(key="secret", file=str(place), message="the file is empty", cure="remove it; a new secret is made")
+        mistake = Mistake(
+            key="secret", file=str(place), message="the file is empty", cure="remove it; a new secret is made"
+        )
         raise ConfigError(mistake)
     return found
 
@@ -150,10 +152,10 @@ def _asking(client: Client, settings: Settings) -> Ask:
     """The door through which windows are asked for: only ever to configured upstreams."""
 
     async def ask(method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
-        name = next(name for name, known in settings.upstreams.items() if url.startswith(_origin(known.base_url)))
+        name = next(name for name, known in settings.upstreams.items() if _origin(url) == _origin(known.base_url))
         call = Call(upstream=name, method=method, url=url, headers=headers, body=body)
         try:
-            answered = await client.ask(call, timeout=_ASK_WAIT)
+            answered = await client.ask(call, within=_ASK_WAIT)
         except UpstreamError:
             return 0, b""
         return answered.status, answered.body

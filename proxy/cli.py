@@ -1,84 +1,162 @@
-"""The commands. Exit codes: 0 good, 1 found wrong, 2 usage or configuration."""
+"""The commands. Exit codes: 0 good, 1 found wrong, 2 usage or configuration.
+
+A command imports what it runs when it runs: `carryon classify` needs neither a server nor a store.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from proxy import __version__, events
 from proxy.errors import ConfigError
-from proxy.settings import Settings, load
 from proxy.store import StoreConfigError
+
+if TYPE_CHECKING:
+    from proxy.settings import Settings
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="carryon",
     help="A reverse proxy that carries an agent's conversation past the context window.",
+    epilog="Begin with: carryon demo, then: carryon serve --upstream http://127.0.0.1:8080/v1",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="The YAML file (else CARRYON_CONFIG names it).")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="The YAML file (else CARRYON_CONFIG names it).")
+]
 UpstreamOption = Annotated[str | None, typer.Option(help="The upstream's base URL, with or without /v1.")]
 WindowOption = Annotated[int | None, typer.Option(help="Context window in tokens, for every model (else it is asked).")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on (default 127.0.0.1).")]
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on (default 8787; 0 takes a free one).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LinesOption = Annotated[bool, typer.Option("--jsonl", help="Read one answer per line: id, status, body, …")]
+StatusOption = Annotated[int, typer.Option(help="The HTTP status it came with.")]
+CheckedFile = Annotated[Path, typer.Argument(help="The YAML file to check.")]
+AnswerFile = Annotated[
+    Path | None, typer.Argument(help="A file with the error's body, or with lines; none or - reads standard input.")
+]
+
+#: What the commands look like when used; a blank line begins a new one.
+_SERVE = """Examples:
+
+carryon serve --upstream http://127.0.0.1:8080/v1
+
+carryon serve --config carryon.yaml --port 9000
+
+Then point the agent at it: export OPENAI_BASE_URL=http://127.0.0.1:8787/v1"""
+_DEMO = "It needs no model, no key and no network, takes some seconds, and leaves nothing behind."
+_CHECK = """Examples:
+
+carryon check carryon.yaml
+
+carryon check --json carryon.yaml"""
+_CLASSIFY = """Examples:
+
+curl -s "$URL" -d "$BODY" | carryon classify --status 400
+
+carryon classify --jsonl answers.jsonl"""
 
 
 def main() -> None:
     """Run a command; every expected failure is one message and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot spell an arrow shows another sign
     try:
-        app()
+        app(prog_name="carryon")
     except (ConfigError, StoreConfigError) as error:
         _stop(str(error), 2)
-    except KeyboardInterrupt:
-        _stop("stopped", 130)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False) -> None:
+def _root(
+    *, version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False
+) -> None:
     if version:
         typer.echo(f"carryon {__version__}")
         raise typer.Exit
 
 
-@app.command()
+@app.command(epilog=_SERVE)
 def serve(
+    *,
     config: ConfigOption = None,
     upstream: UpstreamOption = None,
     window: WindowOption = None,
     host: HostOption = None,
     port: PortOption = None,
 ) -> None:
-    """Run the proxy. `carryon serve --upstream http://127.0.0.1:8080/v1` needs no file."""
-    from proxy.serve import serve as run  # noqa: PLC0415 - half a second of imports no other command needs
-
+    """Run the proxy, in front of one upstream or of those that a file names."""
     settings = _settings(config, upstream=upstream, window=window, host=host, port=port)
     events.configure(settings.log.format, settings.log.level)
-    try:
-        whole = run(settings, _source(config), lambda line: typer.echo(line, err=True))
-    except OSError as error:
-        _stop(f"cannot listen: {error.strerror or error}\n  cure: choose another --port, or end what listens there", 2)
+    from proxy.serve import serve as run  # noqa: PLC0415 - a second of imports that a mistaken file need not wait for
+
+    whole = run(settings, _source(config), lambda line: typer.echo(line, err=True))
     raise typer.Exit(0 if whole else 1)
 
 
-@app.command()
-def check(file: Annotated[Path, typer.Argument(help="The YAML file to check.")], as_json: JsonOption = False) -> None:
-    """Check a configuration file and print the effective policy per model."""
-    from proxy.effective import describe  # noqa: PLC0415
+@app.command(epilog=_DEMO)
+def demo() -> None:
+    """Watch one conversation meet three fates: packed by pressure, rescued from overflow, refused without proof."""
+    from proxy.demo.story import tell  # noqa: PLC0415 - see the head of this file
 
-    found = describe(_settings(file))
-    typer.echo(_json(found) if as_json else found)
+    events.configure("console", "error")
+    raise typer.Exit(0 if tell(typer.echo) else 1)
+
+
+@app.command(epilog=_CHECK)
+def check(file: CheckedFile, *, as_json: JsonOption = False) -> None:
+    """Check a configuration file and print the effective policy per model."""
+    from proxy.check import checked, shown  # noqa: PLC0415 - see the head of this file
+
+    found = checked(_settings(file))
+    typer.echo(_json(found) if as_json else shown(found, str(file)))
+
+
+@app.command(epilog=_CLASSIFY)
+def classify(
+    file: AnswerFile = None, *, status: StatusOption = 400, jsonl: LinesOption = False, as_json: JsonOption = False
+) -> None:
+    """Tell what an upstream's error is: an overflow or not, by which rule, with which numbers."""
+    from proxy.classify import lines, one, shown  # noqa: PLC0415 - see the head of this file
+
+    with _opened(file) as data:
+        if jsonl:
+            good = True
+            for row, understood in lines(data):
+                good = good and understood
+                typer.echo(row)
+            raise typer.Exit(0 if good else 1)
+        found = one(data.read(), status)
+    typer.echo(_json(found) if as_json else shown(found))
+
+
+def _later(name: str) -> None:
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    @app.command(name, hidden=True, add_help_option=False, context_settings=anything)
+    def refused() -> None:
+        _stop(f"{name}: not in this version\n  cure: carryon --help lists the commands of this version", 2)
+
+
+for _name in ("doctor", "inspect", "export", "forget"):
+    _later(_name)
 
 
 def _settings(config: Path | None, **given: str | int | None) -> Settings:
+    from proxy.settings import load  # noqa: PLC0415 - a third of a second that `classify` need not wait for
+
     names = {"host": "listen.host", "port": "listen.port"}
     wanted = {names.get(name, name): value for name, value in given.items() if value is not None}
     return load(config, os.environ, wanted)
@@ -89,14 +167,21 @@ def _source(config: Path | None) -> str:
     return str(named) if named else "defaults, environment and command line"
 
 
+def _opened(file: Path | None) -> io.BufferedIOBase:
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer
+    try:
+        return file.open("rb")
+    except OSError as error:
+        _stop(f"{file}: cannot be read: {error.strerror}\n  cure: name a readable file, or none for standard input", 2)
+
+
 def _stop(message: str, code: int) -> NoReturn:
     sys.stderr.write(f"carryon: {message}\n")
     sys.exit(code)
 
 
 def _json(data: object) -> str:
-    import json  # noqa: PLC0415
-
     return json.dumps(data, indent=2, default=str)
 
 

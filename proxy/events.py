@@ -26,7 +26,8 @@ Field = str | int | float | bool | None
 
 def emit(event: str, *, level: int = logging.INFO, **fields: Field) -> None:
     """Log one event. Fields that are None are left out."""
-    _LOG.log(level, event, extra={"event": event} | {name: value for name, value in fields.items() if value is not None})
+    known = {name: value for name, value in fields.items() if value is not None}
+    _LOG.log(level, event, extra={"event": event, **known})
 
 
 def place(error: BaseException | None) -> str:
@@ -55,6 +56,12 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
+def _shown(value: object) -> str:
+    """A value on one line: a client names the model, and could break or forge lines with it."""
+    text = str(value)
+    return text if text.isascii() and text.isprintable() else json.dumps(text)
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -65,13 +72,13 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json.dumps(line, default=str)  # ASCII: a model's name may hold what the stream cannot spell
 
 
 class _Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        named = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        named = " ".join(f"{name}={_shown(value)}" for name, value in _fields(record).items())
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         text = f"{clock} {mark}{record.getMessage()} {named}".rstrip()
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

@@ -11,38 +11,42 @@ traffic and closed for retries.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from proxy.compaction.work import Patience
 from proxy.core.meter import measured
 from proxy.errors import Answer
-from proxy.healing import concluded, retire
+from proxy.healing import concluded, retire, taught
 from proxy.house import House
 from proxy.message import Incoming, Outgoing
 from proxy.pressure import packed
 from proxy.recovery import recovered
-from proxy.relay import outgoing, refusal
+from proxy.relay import outgoing, refusal, unreached
 from proxy.report import Report
 from proxy.sight import Sight, Size, counted, estimated, look, size, surely_below, unseen
-from proxy.turn import Passage, Turn, read
+from proxy.turn import Passage, Turn, read, spoken
 from proxy.upstream import Delivered, Outcome, Overflowed, Refused, UpstreamError
 
 __all__ = ["exchange"]
 
 
 async def exchange(house: House, incoming: Incoming) -> Outgoing:
-    """Answer one request. Never raises but for cancellation: what goes wrong is an answer."""
+    """Answer one request. What goes wrong is an answer; only cancellation and our own faults after sending raise."""
     report = Report(shown=house.settings.response_headers)
     try:
         request = read(house, incoming)
-        if isinstance(request, Answer):
-            return refusal(request, report)
-        if isinstance(request, Passage):
-            return await _passed(house, request, report)
-        return await _carried(house, request, report)
+        match request:
+            case Answer():
+                return refusal(request, report, spoken(incoming))
+            case Passage():
+                return await _passed(house, request, report)
+            case Turn():
+                return await _carried(house, request, report)
+            case _:
+                assert_never(request)
     except UpstreamError as error:
-        answer = Answer(status=error.status, code=f"PROXY_UPSTREAM_{error.kind.upper()}", message=str(error))
-        return refusal(answer, report)
+        return refusal(unreached(error), report, spoken(incoming))
 
 
 async def _passed(house: House, passage: Passage, report: Report) -> Outgoing:
@@ -51,42 +55,46 @@ async def _passed(house: House, passage: Passage, report: Report) -> Outgoing:
     report.copies = 1
     outcome = await house.upstream.send(passage.call, dialect=passage.dialect, inspect=passage.inspect)
     if isinstance(outcome, Overflowed):
-        report.action, report.refused = "overflow-refused", passage.skip or "off"
+        report.denied("server-history" if passage.skip == "server-history" else "off")
     return outgoing(outcome, report)
 
 
 async def _carried(house: House, turn: Turn, report: Report) -> Outgoing:
     """One turn of a conversation: projected, perhaps packed, sent, perhaps packed harder and sent again."""
-    report.upstream, report.model = turn.destination.name, turn.model
+    report.upstream, report.model, report.conversation = turn.destination.name, turn.model, turn.conversation
     known, sight, patience = await _prepared(house, turn, report)
     outcome = await _sent(house, turn, known, sight, report)
-    for _ in range(turn.policy.max_overflow_retries):
-        if not isinstance(outcome, Overflowed):
-            break
-        again = await recovered(house, turn, known, sight, outcome.verdict, patience, report)
-        if again is None:
-            break
-        retried = await _retried(house, turn, known, again, outcome, report)
-        if retried is outcome:
-            break
-        outcome, sight = retried, again
-    return await _concluded(house, turn, known, sight, outcome, report)
-
-
-async def _retried(
-    house: House, turn: Turn, known: Size, again: Sight, refused: Overflowed, report: Report
-) -> Outcome:
-    """Send once more. Where the upstream rejects our surface as such, the original refusal stands (SPEC 4.10)."""
-    action, report.action = report.action, "overflow-retry"
     try:
-        retried = await _sent(house, turn, known, again, report)
-    except BaseException:
-        await refused.reply.aclose()
+        await retire(house, turn, sight, outcome)
+        for _ in range(turn.policy.max_overflow_retries):
+            if not isinstance(outcome, Overflowed):
+                break
+            again = await recovered(house, turn, known, sight, outcome.verdict, patience, report)
+            if again is None:
+                break
+            retried = await _retried(house, turn, known, again, outcome, report)
+            if retried is outcome:
+                _describe(report, known, sight)
+                break
+            outcome, sight = retried, again
+        return _concluded(house, turn, known, sight, outcome, report)
+    except BaseException:  # a client that left, a failed retry: the reply in hand is nobody's any more
+        await outcome.reply.aclose()
         raise
-    if await retire(house, turn, again, retried):
+
+
+async def _retried(house: House, turn: Turn, known: Size, again: Sight, refused: Overflowed, report: Report) -> Outcome:
+    """Send once more. Where the upstream rejects our surface as such, the original refusal stands (SPEC 4.10)."""
+    before, report.action, report.refused = report.action, "overflow-retry", ""
+    retried = await _sent(house, turn, known, again, report)
+    try:
+        if await retire(house, turn, again, retried):
+            await retried.reply.aclose()
+            report.action, report.refused = before, "invalid"
+            return refused
+    except BaseException:
         await retried.reply.aclose()
-        report.action, report.refused = action, "invalid"
-        return refused
+        raise
     await refused.reply.aclose()
     report.refused = "too-large" if isinstance(retried, Overflowed) else ""
     return retried
@@ -98,14 +106,16 @@ async def _prepared(house: House, turn: Turn, report: Report) -> tuple[Size, Sig
     patience = Patience(turn.policy.summary.timeout)
     try:
         known = size(house, turn)
-        if surely_below(turn, known):
+        if surely_below(house, turn, known):
             report.skip = "below"
         else:
             sight = await _projected(house, turn, known, report)
             sight = await packed(house, turn, known, sight, patience, report)
+        if turn.policy.dry_run and sight.body is not None:
+            report.skip, sight = "dry-run", unseen(turn)
     except Exception:  # noqa: BLE001 - protects the client from every fault between reading and sending
         house.fault("a request is forwarded as it came")
-        sight = unseen(turn)
+        report.action, sight = "pass", unseen(turn)
     return known, sight, patience
 
 
@@ -126,27 +136,30 @@ async def _projected(house: House, turn: Turn, known: Size, report: Report) -> S
 async def _sent(house: House, turn: Turn, known: Size, sight: Sight, report: Report) -> Outcome:
     """Send the projection, or the client's own bytes where nothing was replaced."""
     report.copies += 1
+    _describe(report, known, sight)
+    if sight.entry is not None and report.action == "pass":
+        report.action = "projected"
+    window = known.window.tokens if known.window else None
+    outcome = await house.upstream.send(turn.call(sight.body), dialect=turn.dialect.name, inspect=True, window=window)
+    taught(house, turn, outcome)
+    return outcome
+
+
+def _describe(report: Report, known: Size, sight: Sight) -> None:
+    """Put what a body holds into the report."""
     report.generation = sight.generation
-    if sight.estimate is not None:
-        report.sent = measured(sight.estimate, known.learned.calibration)
-    if sight.entry is not None:
-        report.conversation = turn.conversation
-        report.action = "projected" if report.action == "pass" else report.action
-    return await house.upstream.send(turn.call(sight.body(turn)), dialect=turn.dialect.name, inspect=True)
+    report.sent = None if sight.estimate is None else measured(sight.estimate, known.learned.calibration)
 
 
-async def _concluded(
-    house: House, turn: Turn, known: Size, sight: Sight, outcome: Outcome, report: Report
-) -> Outgoing:
+def _concluded(house: House, turn: Turn, known: Size, sight: Sight, outcome: Outcome, report: Report) -> Outgoing:
     """What the client gets, and what is noted once it has it."""
     match outcome:
         case Delivered():
-            return outgoing(outcome, report, ended=lambda reply: concluded(house, turn, known, sight, reply))
+            return outgoing(outcome, report, ended=partial(concluded, house, turn, known, sight, outcome))
         case Overflowed():
-            report.action, report.refused = "overflow-refused", report.refused or "off"
+            report.denied(report.refused or "off")
             return outgoing(outcome, report)
         case Refused():
-            await retire(house, turn, sight, outcome)
             return outgoing(outcome, report)
         case _:
             assert_never(outcome)

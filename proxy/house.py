@@ -22,6 +22,7 @@ from proxy.core.meter import Meter, parts
 from proxy.core.transcript import Envelope, Item
 from proxy.dialects import Answer, Dialect
 from proxy.encoder import count_with, encoding_for
+from proxy.ladder import Ladder
 from proxy.learning import Learning
 from proxy.policy import Policy, resolve
 from proxy.settings import Settings
@@ -137,6 +138,7 @@ class House:
     secret: bytes = field(repr=False)
     background: Background = field(default_factory=Background)
     measures: Measures = field(default_factory=Measures)
+    ladder: Ladder = field(default_factory=Ladder)
     flights: Flights[Answer | None] = field(default_factory=Flights)
     summaries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     #: Faults of our own (SPEC 2.11); 0 in every test run.
@@ -148,6 +150,10 @@ class House:
     #: Surfaces this process saw succeed, and conversations it warned about, so that each is noted once.
     proven: Known[str, bool] = field(default_factory=lambda: Known(10_000))
     warned: Known[str, bool] = field(default_factory=lambda: Known(10_000))
+    #: Surfaces this process saw rejected: they rest here also while the store cannot note it (SPEC 4.10).
+    retired: Known[str, bool] = field(default_factory=lambda: Known(10_000))
+    #: Conversations whose last stream ended in an overflow: their next look-up is not skipped (SPEC 9.3).
+    forced: Known[str, bool] = field(default_factory=lambda: Known(1_024))
     _policies: Known[tuple[str, str], Policy] = field(default_factory=lambda: Known(_POLICIES))
 
     def policy(self, upstream: str, model: str) -> Policy:
@@ -162,6 +168,11 @@ class House:
         """Note something about a surface; a store that is away has warned already and forgets it."""
         with suppress(StoreError):
             await self.ledger.mark(conversation, operation, mark)
+
+    async def note(self, conversation: str, name: str, value: str) -> None:
+        """Set a note of the conversation, or remove it with an empty value; a store that is away forgets it."""
+        with suppress(StoreError):
+            await self.ledger.note(conversation, name, value)
 
     def fault(self, what: str) -> None:
         """Count and log a fault of our own; call it from the `except` that caught it."""

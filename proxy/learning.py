@@ -45,7 +45,10 @@ class Learning:
     """Limits and calibrations as this process knows them."""
 
     def __init__(
-        self, ledger: Ledger, spawn: Callable[[Coroutine[None, None, object]], object], clock: Callable[[], float] = time.monotonic
+        self,
+        ledger: Ledger,
+        spawn: Callable[[Coroutine[None, None, object]], object],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`spawn` runs a coroutine beside the request."""
         self._ledger, self._spawn, self._clock = ledger, spawn, clock
@@ -59,7 +62,9 @@ class Learning:
         if asked is None or self._clock() - asked > _REFRESH:
             self._asked.put(key, self._clock())
             self._spawn(self.refresh(key))
-        return Learned(limit=self._limits.get(key.limit) or 0, calibration=self._calibrations.get(key.calibration) or 1.0)
+        return Learned(
+            limit=self._limits.get(key.limit) or 0, calibration=self._calibrations.get(key.calibration) or 1.0
+        )
 
     async def refresh(self, key: Keys) -> Learned:
         """Load what the ledger holds; what this process knows stays where the store is away."""

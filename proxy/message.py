@@ -85,7 +85,9 @@ class Outgoing:
 
 def pairs(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Decode raw header bytes so that `wire` gives the same bytes back."""
-    return tuple((name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")) for name, value in raw)
+    return tuple(
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")) for name, value in raw
+    )
 
 
 def wire(text: str) -> bytes:

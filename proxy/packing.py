@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Literal
 
 from proxy import events
+from proxy.compaction.job import Compactor
 from proxy.compaction.work import Patience, Subject, Work
 from proxy.house import House
-from proxy.policy import Limits
+from proxy.policy import Limits, Policy
 from proxy.report import Report
 from proxy.sight import Sight, Size, suits
 from proxy.turn import Turn
@@ -23,6 +25,9 @@ __all__ = ["begun", "run"]
 #: Seconds a compactor may take beyond what summaries may: its own thinking, and the ledger.
 _SLACK = 5.0
 _OK = 200
+_BY_MODEL = frozenset({"S1", "S2", "S3"})
+#: Compactors at work: held here, since one that ignores its cancellation outlives its request.
+_WORKING: set[asyncio.Task[None]] = set()
 
 
 async def begun(  # noqa: PLR0913 - what a job is about
@@ -45,7 +50,7 @@ async def begun(  # noqa: PLR0913 - what a job is about
         meter=house.measures.meter(turn.dialect, turn.model),
         calibration=calibration,
         limits=limits,
-        policy=turn.policy,
+        policy=_policy(house, turn),
         trigger=trigger,
         goal=goal,
         window=known.window.tokens if known.window else 0,
@@ -57,20 +62,33 @@ async def begun(  # noqa: PLR0913 - what a job is about
     return Work(subject, sight.applied)
 
 
+def _policy(house: House, turn: Turn) -> Policy:
+    """The turn's policy; where the summariser rests, its ladder starts at the outline."""
+    summary = turn.policy.summary
+    if summary.method != "model" or not house.ladder.starts_low(turn.destination.name, turn.model):
+        return turn.policy
+    return replace(turn.policy, summary=replace(summary, method="outline"))
+
+
 async def run(house: House, turn: Turn, work: Work, patience: Patience, report: Report) -> None:
     """Let the compactor work until it ends or its time is up; log what was committed."""
-    task = asyncio.ensure_future(house.compactor.compact(work))
+    task = asyncio.ensure_future(_compacted(house.compactor, work))
+    _WORKING.add(task)
+    task.add_done_callback(_ended)
     try:
         await asyncio.wait({task}, timeout=patience.left + _SLACK)
     finally:
         work.end()
         task.cancel()
     _judge(task, turn)
+    if work.asked:
+        asked_well = any(commit.summary in _BY_MODEL for commit in work.commits)
+        house.ladder.judged(turn.destination.name, turn.model, good=asked_well)
     report.summaries += work.answers
     for commit in work.commits:
         events.emit(
             "commit",
-            conversation=turn.conversation.rpartition(".")[2],
+            conversation=turn.opaque,
             trigger=work.view.trigger,
             summary=commit.summary,
             generation=commit.generation,
@@ -79,9 +97,20 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
         )
 
 
+async def _compacted(compactor: Compactor, work: Work) -> None:
+    """Call it inside a task, so that even one that is no coroutine fails there."""
+    await compactor.compact(work)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    _WORKING.discard(task)
+    if not task.cancelled():
+        task.exception()  # seen, also where nobody waits any more
+
+
 def _judge(task: asyncio.Task[None], turn: Turn) -> None:
     """A failure of the compactor is a warning, never an outcome."""
-    conversation = turn.conversation.rpartition(".")[2]
+    conversation = turn.opaque
     if not task.done():
         events.emit("compactor-late", level=logging.WARNING, conversation=conversation)
     elif not task.cancelled() and task.exception() is not None:
@@ -94,7 +123,7 @@ async def _posted(house: House, turn: Turn, body: bytes, seconds: float) -> byte
     call = turn.call(body)
     try:
         async with house.summaries:
-            answered = await house.upstream.ask(call, timeout=seconds)
+            answered = await house.upstream.ask(call, within=seconds)
     except UpstreamError as error:
         events.emit("summary-failed", level=logging.WARNING, upstream=call.upstream, error=error.kind)
         return None

@@ -43,7 +43,6 @@ async def recovered(  # noqa: PLR0913 - everything the first attempt left behind
     house: House, turn: Turn, known: Size, sight: Sight, verdict: Verdict, patience: Patience, report: Report
 ) -> Sight | None:
     """What to send once more, None where there is no evidence; `report.refused` then says why."""
-    _learn(house, turn, verdict)
     reason = _hindrance(turn, verdict)
     if reason:
         report.refused = reason
@@ -57,7 +56,8 @@ async def recovered(  # noqa: PLR0913 - everything the first attempt left behind
         found = Denied(reason="no-advance")
     if isinstance(found, Denied):
         report.refused = found.reason
-        events.emit("retry-refused", level=logging.WARNING, upstream=turn.destination.name, model=turn.model, reason=found.reason)
+        upstream, reason = turn.destination.name, found.reason
+        events.emit("retry-refused", level=logging.WARNING, upstream=upstream, model=turn.model, reason=reason)
         return None
     return found
 
@@ -66,11 +66,6 @@ def _hindrance(turn: Turn, verdict: Verdict) -> str:
     if turn.policy.dry_run:
         events.emit("dry-run", upstream=turn.destination.name, model=turn.model, trigger="overflow")
     return turn.hindrance or ("" if verdict.compactable else "too-large")
-
-
-def _learn(house: House, turn: Turn, verdict: Verdict) -> None:
-    if verdict.limit is not None:
-        house.learning.limit(turn.keys, verdict.limit)
 
 
 async def _decided(  # noqa: PLR0913 - see `recovered`
@@ -114,7 +109,7 @@ async def _rejection(house: House, turn: Turn, known: Size, sight: Sight, verdic
     return _Rejection(
         sight=looked,
         seen=Seen(
-            epoch=record.epoch, generation=sight.generation, body=sight.body(turn) or turn.transcript.body, tokens=tokens
+            epoch=record.epoch, generation=sight.generation, body=sight.body or turn.transcript.body, tokens=tokens
         ),
         calibration=calibration,
         bounds=overflow_limits(
@@ -158,7 +153,7 @@ def _seen(turn: Turn, sight: Sight, calibration: float) -> Seen:
     return Seen(
         epoch=sight.applied.record.epoch,
         generation=sight.generation,
-        body=sight.body(turn) or turn.transcript.body,
+        body=sight.body or turn.transcript.body,
         tokens=measured(sight.estimate or 0, calibration),
     )
 

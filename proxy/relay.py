@@ -7,21 +7,31 @@ from collections.abc import AsyncIterator, Callable
 from proxy.errors import Answer
 from proxy.message import Outgoing
 from proxy.report import Report
-from proxy.upstream import Outcome
+from proxy.upstream import Outcome, UpstreamError
 from proxy.upstream.reply import Reply
 
-__all__ = ["outgoing", "refusal"]
+__all__ = ["outgoing", "refusal", "unreached"]
 
 
 def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None] | None = None) -> Outgoing:
-    """The upstream's reply with our headers beside its own; `ended` is called once it was relayed whole."""
+    """The upstream's reply with our headers beside its own; `ended` is called once it was relayed whole.
+
+    `ended` must not raise. The request's line is logged when the reply is closed, relayed or not.
+    """
     reply = outcome.reply
+
+    async def close() -> None:
+        try:
+            await reply.aclose()
+        finally:
+            report.log(reply.status)
+
     return Outgoing(
         status=reply.status,
         reason=reply.reason,
         headers=(*reply.headers, *report.headers()),
-        body=_relayed(reply, report, ended),
-        aclose=reply.aclose,
+        body=_relayed(reply, ended),
+        aclose=close,
     )
 
 
@@ -38,11 +48,13 @@ def refusal(answer: Answer, report: Report, dialect: str | None = None) -> Outgo
     return Outgoing(status=answer.status, headers=headers, body=body)
 
 
-async def _relayed(reply: Reply, report: Report, ended: Callable[[Reply], None] | None) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in reply:
-            yield chunk
-        if ended is not None and reply.finished:
-            ended(reply)
-    finally:
-        report.log(reply.status)
+def unreached(error: UpstreamError) -> Answer:
+    """What a client is told of an upstream that could not be reached or was too slow: 502 or 504."""
+    return Answer(status=error.status, code=f"PROXY_UPSTREAM_{error.kind.upper()}", message=str(error))
+
+
+async def _relayed(reply: Reply, ended: Callable[[Reply], None] | None) -> AsyncIterator[bytes]:
+    async for chunk in reply:
+        yield chunk
+    if ended is not None and reply.finished:
+        ended(reply)

@@ -30,6 +30,10 @@ class Report:
     #: Whether the client is told (`response_headers`).
     shown: bool = True
 
+    def denied(self, reason: str) -> None:
+        """Note that an overflow is handed over, and why."""
+        self.action, self.refused = "overflow-refused", reason
+
     def headers(self) -> Headers:
         """The `x-carryon-*` headers of the reply."""
         if not self.shown:

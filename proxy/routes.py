@@ -124,7 +124,7 @@ class Lent:
 def address(method: str, target: str) -> Address:
     """Take a request target apart. Raises `NoRouteError` for all but clean origin-form paths."""
     path, _, query = target.partition("?")
-    if not path.startswith("/") or "#" in target or _climbs(path):
+    if not path.startswith("/") or "#" in target or not target.isprintable() or _climbs(path):
         raise NoRouteError("no such path")
     upstream, path = _named(path)
     rest = _rest(path)
@@ -160,10 +160,8 @@ def url(where: Address, upstream: Target) -> str:
     base = upstream.base_url.rstrip("/")
     split = urlsplit(base)
     origin = f"{split.scheme}://{split.netloc}"
-    if where.rest is None:
-        whole = origin + where.path
-    else:
-        whole = f"{base if split.path else origin + '/v1'}/{where.rest}"
+    below = base if split.path else f"{origin}/v1"
+    whole = f"{origin}{where.path}" if where.rest is None else f"{below}/{where.rest}"
     return f"{whole}?{where.query}" if where.query else whole
 
 
@@ -194,7 +192,9 @@ def lend(
 
 def client_name(headers: Headers, query: str, keys: Iterable[ClientKey]) -> str | None:
     """Name the client key among the presented credentials, None where none fits. Every key is compared."""
-    digests = [hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in _presented(headers, query)]
+    digests = [
+        hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in _presented(headers, query)
+    ]
     found: str | None = None
     for key in keys:
         for digest in digests:
@@ -204,11 +204,11 @@ def client_name(headers: Headers, query: str, keys: Iterable[ClientKey]) -> str 
 
 
 def _climbs(path: str) -> bool:
-    """Whether any reading of the path holds a dot segment, or bytes that no URL has."""
+    """Whether any reading of the path holds a dot segment."""
     raw = path.encode("utf-8", "surrogatepass")
     for _ in range(UNQUOTE_ROUNDS):
         raw = unquote_to_bytes(raw)
-    return "\\" in path or any(part in {b".", b".."} for part in re.split(rb"[/\\]", raw)) or not path.isprintable()
+    return "\\" in path or any(part in {b".", b".."} for part in re.split(rb"[/\\]", raw))
 
 
 def _named(path: str) -> tuple[str | None, str]:
@@ -238,7 +238,7 @@ def _lendable(where: Address, upstream: Target) -> bool:
         return True
     if where.method == "GET" and (rest == "models" or rest.startswith("models/")):
         return True
-    names = {where.path, where.path[1:], rest} - {""}
+    names = {where.path, where.path[1:], rest, f"/{rest}"} - {"", "/"}
     return any(fnmatchcase(name, glob) for glob in upstream.inject_paths for name in names)
 
 

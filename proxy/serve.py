@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from proxy import __version__
 from proxy.boot import opened, state_dir
+from proxy.errors import ConfigError, Mistake
 from proxy.exchange import exchange
 from proxy.house import House
 from proxy.server import ServerBounds
@@ -16,6 +17,8 @@ from proxy.server.lifecycle import Server
 from proxy.settings import Settings
 
 __all__ = ["serve"]
+
+_NAMED = {"listen": "--port, or CARRYON_LISTEN__PORT", "admin": "CARRYON_ADMIN__PORT"}
 
 Say = Callable[[str], None]
 
@@ -30,14 +33,27 @@ async def _served(settings: Settings, source: str, say: Say) -> bool:
     async with opened(settings) as house:
         server = Server(partial(exchange, house), bounds(settings), on_fault=lambda: house.fault("the door"))
         try:
-            port = await server.listen(settings.listen.host, settings.listen.port)
-            admin = await server.listen_admin(settings.admin.host, settings.admin.port)
-        except OSError:
+            port = await _listening(server.listen, "listen", settings.listen.host, settings.listen.port)
+            admin = await _listening(server.listen_admin, "admin", settings.admin.host, settings.admin.port)
+        except ConfigError:
             await server.close()
             raise
         for line in _found(settings, source, house, port, admin):
             say(line)
         return await server.run()
+
+
+async def _listening(listen: Callable[[str, int], Awaitable[int]], key: str, host: str, port: int) -> int:
+    try:
+        return await listen(host, port)
+    except OSError as error:
+        raise ConfigError(
+            Mistake(
+                key=f"{key}.port",
+                message=f"cannot listen on {host}:{port}: {error.strerror or error}",
+                cure=f"end what listens there, or choose another port (0 takes a free one): {_NAMED[key]}",
+            )
+        ) from error
 
 
 def bounds(settings: Settings) -> ServerBounds:

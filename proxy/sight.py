@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from proxy.core.identity import covered_digests
 from proxy.core.meter import measured, parts
 from proxy.core.surface import raw_projection
 from proxy.house import House
@@ -15,7 +16,21 @@ from proxy.surfaces import Applied, apply
 from proxy.turn import Turn
 from proxy.windows import Window
 
-__all__ = ["Sight", "Size", "counted", "estimated", "evident", "look", "size", "surely_below", "unseen"]
+__all__ = [
+    "Sight",
+    "Size",
+    "counted",
+    "estimated",
+    "evident",
+    "force",
+    "forced",
+    "look",
+    "size",
+    "suits",
+    "surely_below",
+    "unseen",
+    "with_applied",
+]
 
 #: A mark that a surface was applied is renewed at most this often, in seconds.
 _MARK_EVERY = 600.0
@@ -23,6 +38,10 @@ _MARK_EVERY = 600.0
 _NOT_TEXT = (b'"image_url"', b'"file"', b'"input_audio"', b'"file_id"')
 #: An envelope's and a message's own tokens never exceed what their JSON takes in bytes, but for this.
 _FRAME = 64
+#: The store may take a third more for all of a look than for one call (SPEC 5.9: 200 ms for 150).
+_LOOK = 4 / 3
+_FORCE = "force"
+_ASKING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "anthropic-version"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +57,12 @@ class Size:
 class Sight:
     """A projection with the load behind it. `estimate` is None where nothing was measured.
 
-    `looked` is false where the look-up was skipped or the store did not answer: then it is no
-    evidence.
+    `body` is what is sent, None for the client's own bytes. `looked` is false where the look-up was
+    skipped or the store did not answer: then it is no evidence.
     """
 
     applied: Applied
+    body: bytes | None = None
     looked: bool = True
     store_away: bool = False
     estimate: int | None = None
@@ -56,12 +76,6 @@ class Sight:
     def generation(self) -> int:
         """The generation of the surface that applies, 0 for none."""
         return self.applied.projection.generation
-
-    def body(self, turn: Turn) -> bytes | None:
-        """The projection's bytes, None where no surface applies."""
-        if self.entry is None:
-            return None
-        return turn.dialect.render(turn.transcript, self.applied.projection.items)
 
 
 def size(house: House, turn: Turn) -> Size:
@@ -78,33 +92,41 @@ def unseen(turn: Turn) -> Sight:
     return Sight(applied=Applied(record=Record(), projection=raw_projection(turn.transcript)), looked=False)
 
 
-def surely_below(turn: Turn, known: Size) -> bool:
+def with_applied(turn: Turn, sight: Sight, applied: Applied) -> Sight:
+    """The same sight after another load; nothing is measured yet."""
+    return replace(sight, applied=applied, body=_body(turn, applied), estimate=None)
+
+
+def surely_below(house: House, turn: Turn, known: Size) -> bool:
     """Whether the body's size in bytes alone proves it below the threshold: a token is at least a byte."""
-    if known.limits is None or any(mark in turn.transcript.body for mark in _NOT_TEXT):
+    if known.limits is None or house.forced.get(turn.conversation):
+        return False
+    if any(mark in turn.transcript.body for mark in _NOT_TEXT):
         return False
     most = (len(turn.transcript.body) + _FRAME) * max(1.0, known.learned.calibration)
     return most < known.limits.threshold
 
 
-async def look(house: House, turn: Turn, known: Size, *, wait: float | None = None) -> Sight:
+async def look(house: House, turn: Turn, known: Size) -> Sight:
     """Load the conversation and lay the surface that applies on the transcript.
 
     While the store is away, what this process remembers still applies (it is bound to content) but
     is no evidence (SPEC 5.9).
     """
+    until = time.monotonic() + _LOOK * house.settings.redis.timeout
     try:
-        record = await house.ledger.load(turn.conversation, wait=wait)
+        record = await house.ledger.load(turn.conversation)
         away = False
     except StoreError:
         record = house.ledger.remembered(turn.conversation) or Record()
         away = True
     try:
-        applied = await _applied(house, turn, known, record)
+        applied = await _applied(house, turn, known, record, lambda: 0.0 if away else _left(until))
     except StoreError:
         applied, away = Applied(record=record, projection=raw_projection(turn.transcript)), True
     if applied.entry is not None and not away:
         _mark_applied(house, turn, applied.entry)
-    return Sight(applied=applied, looked=not away, store_away=away)
+    return Sight(applied=applied, body=_body(turn, applied), looked=not away, store_away=away)
 
 
 async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
@@ -112,7 +134,31 @@ async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
     record = await house.ledger.confirm(turn.conversation)
     if record is None:
         return None
-    return Sight(applied=await _applied(house, turn, known, record))
+    applied = await _applied(house, turn, known, record)
+    return Sight(applied=applied, body=_body(turn, applied))
+
+
+def force(house: House, turn: Turn) -> None:
+    """Note that this transcript is to be packed before it is sent again (SPEC 9.3)."""
+    covered = len(turn.transcript.significant)
+    bound = covered_digests(turn.transcript.digests, (covered,))
+    if covered and turn.may_pack:
+        house.forced.put(turn.conversation, True)
+        value = f"{covered}:{bound[covered].hex()}"
+        house.background.spawn(house.note(turn.conversation, _FORCE, value))
+
+
+def forced(house: House, turn: Turn, sight: Sight) -> bool:
+    """Whether this transcript goes on one that is to be packed; the note serves once."""
+    covered, _, digest = dict(sight.applied.record.notes).get(_FORCE, "").partition(":")
+    if not covered.isdecimal():
+        return False
+    bound = covered_digests(turn.transcript.digests, (int(covered),)).get(int(covered))
+    if bound is None or bound.hex() != digest:
+        return False
+    house.forced.put(turn.conversation, False)
+    house.background.spawn(house.note(turn.conversation, _FORCE, ""))
+    return True
 
 
 async def estimated(house: House, turn: Turn, sight: Sight) -> int:
@@ -129,17 +175,33 @@ def counted(house: House, turn: Turn, sight: Sight) -> int | None:
 
 
 async def suits(house: House, turn: Turn, known: Size, entries: tuple[Entry, ...]) -> Callable[[Entry], bool]:
-    """Which stored surfaces may apply: those of this model; another's only where the raw history needs one (SPEC 4.9)."""
-    if known.limits is None or all(entry.model == turn.model for entry in entries):
-        return lambda _: True
-    raw = await estimated(house, turn, unseen(turn))
-    needed = measured(raw, known.learned.calibration) >= known.limits.threshold
-    return lambda entry: needed or entry.model == turn.model
+    """Which stored surfaces may apply: those of this model; another's only where the raw history needs one (SPEC 4.9).
+
+    One that this process saw rejected does not, whether or not the store could note it.
+    """
+    needed = True
+    if known.limits is not None and any(entry.model != turn.model for entry in entries):
+        raw = await estimated(house, turn, unseen(turn))
+        needed = measured(raw, known.learned.calibration) >= known.limits.threshold
+    return lambda entry: (needed or entry.model == turn.model) and not house.retired.get(entry.operation)
 
 
-async def _applied(house: House, turn: Turn, known: Size, record: Record) -> Applied:
+async def _applied(
+    house: House, turn: Turn, known: Size, record: Record, left: Callable[[], float | None] = lambda: None
+) -> Applied:
     chosen = await suits(house, turn, known, record.entries)
-    return await apply(house.ledger, turn.conversation, record, turn.transcript, turn.dialect, suits=chosen)
+    return await apply(house.ledger, turn.conversation, record, turn.transcript, turn.dialect, suits=chosen, left=left)
+
+
+def _body(turn: Turn, applied: Applied) -> bytes | None:
+    """The projection's bytes, None where no surface applies."""
+    if applied.entry is None:
+        return None
+    return turn.dialect.render(turn.transcript, applied.projection.items)
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
 
 
 def _limits(turn: Turn, window: Window | None) -> Limits | None:
@@ -157,6 +219,3 @@ def _mark_applied(house: House, turn: Turn, entry: Entry) -> None:
     if marked is None or now - marked > _MARK_EVERY:
         house.marked.put(entry.operation, now)
         house.background.spawn(house.mark(turn.conversation, entry.operation, "applied"))
-
-
-_ASKING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "anthropic-version"})

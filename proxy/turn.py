@@ -5,9 +5,9 @@ All of it is decided before anything is asked or sent; the result is frozen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Mapping
 
 from proxy import routes
 from proxy.core import identity
@@ -21,7 +21,7 @@ from proxy.message import Headers, Incoming, outbound
 from proxy.policy import Policy
 from proxy.upstream import Call
 
-__all__ = ["Passage", "Turn", "read"]
+__all__ = ["Passage", "Turn", "read", "spoken"]
 
 _SIGNED = ("digest", "content-digest", "content-md5", "signature", "signature-input", "x-amz-content-sha256")
 _BETAS = ("openai-beta", "anthropic-beta")
@@ -33,6 +33,7 @@ class Passage:
     """A request that is only passed on. `inspect` names the dialect whose errors are still recognised."""
 
     call: Call
+    destination: Destination
     dialect: str | None = None
     inspect: bool = False
     skip: str = ""
@@ -50,7 +51,6 @@ class Turn:
     passage: Passage
     dialect: Dialect
     transcript: Transcript
-    destination: Destination
     policy: Policy
     tenant: str
     conversation: str
@@ -60,9 +60,19 @@ class Turn:
     hindrance: str = ""
 
     @property
+    def destination(self) -> Destination:
+        """The upstream it goes to."""
+        return self.passage.destination
+
+    @property
     def model(self) -> str:
         """The model the client named."""
         return self.transcript.envelope.model
+
+    @property
+    def opaque(self) -> str:
+        """The conversation's id as logs and headers name it: without the tenant."""
+        return self.conversation.rpartition(".")[2]
 
     def call(self, body: bytes | None) -> Call:
         """The call that sends `body` in place of the client's, None for the client's own bytes."""
@@ -78,14 +88,39 @@ def read(house: House, incoming: Incoming) -> Turn | Passage | Answer:
         where = routes.address(incoming.method, incoming.target)
         dialect = house.dialects.get(where.dialect or "")
         transcript = _transcript(house, incoming, dialect, where.deployment or "")
-        return _routed(house, incoming, where, dialect, transcript)
+        passage = _passage(house, incoming, where, dialect, transcript)
     except routes.NoRouteError as error:
         return Answer(status=404, code="PROXY_NOT_FOUND", message=str(error))
     except TooLargeError:
         return Answer(status=413, code="PROXY_BODY_TOO_LARGE", message="the request body grows too much when decoded")
+    named = MappingProxyType({name.lower(): value for name, value in reversed(incoming.headers)})
+    if passage is None:
+        return Answer(
+            status=401,
+            code="PROXY_UNAUTHORIZED",
+            message="a key of this proxy is required; yours is missing or unknown",
+        )
+    if dialect is None or transcript is None:
+        return passage
+    if named.get("x-carryon", "").strip().lower() == "off":
+        return replace(passage, skip="off")
+    try:
+        return _turn(house, incoming, where, dialect, transcript, passage, named)
+    except Exception:  # noqa: BLE001 - protects the client from every fault between routing and sending
+        house.fault("a request that could not be read is forwarded as it came")
+        return passage
+
+
+def spoken(incoming: Incoming) -> str | None:
+    """The dialect a request is made in, by its path alone: the shape of an answer of our own."""
+    try:
+        return routes.address(incoming.method, incoming.target).dialect
+    except routes.NoRouteError:
+        return None
 
 
 def _transcript(house: House, incoming: Incoming, dialect: Dialect | None, model: str) -> Transcript | None:
+    """The body split, None where that cannot be done. Raises `TooLargeError`."""
     if dialect is None or not isinstance(incoming.body, bytes):
         return None
     names = codings(incoming.headers)
@@ -95,24 +130,28 @@ def _transcript(house: House, incoming: Incoming, dialect: Dialect | None, model
         if decoded is None:
             return None
         body = decoded
-    return dialect.split(body, model=model)
+    try:
+        return dialect.split(body, model=model)
+    except Exception:  # noqa: BLE001 - a body we fail to split goes on as it came
+        house.fault("a request that could not be split is forwarded as it came")
+        return None
 
 
-def _routed(
+def _passage(
     house: House, incoming: Incoming, where: routes.Address, dialect: Dialect | None, transcript: Transcript | None
-) -> Turn | Passage | Answer:
-    model = transcript.envelope.model if transcript else None
+) -> Passage | None:
+    """The request as it goes on; None where a key of this proxy is missing."""
+    model = transcript.envelope.model if transcript else where.deployment
     target = routes.choose(where, house.upstreams, model)
     destination = next(known for known in house.upstreams if known.name == target.name)
     headers = outbound(incoming.headers)
     if house.settings.tenant.by == "header":
         own = (house.settings.tenant.header or "").lower()
         headers = tuple(pair for pair in headers if pair[0].lower() != own)
-    lent = routes.lend(
-        where, destination, headers, default=house.upstreams[0].name, keys=house.settings.client_keys
-    )
+    keys_ = house.settings.client_keys
+    lent = routes.lend(where, destination, headers, default=house.upstreams[0].name, keys=keys_)
     if lent is None:
-        return Answer(status=401, code="PROXY_UNAUTHORIZED", message="a key of this proxy is required; yours is missing or unknown")
+        return None
     call = Call(
         upstream=destination.name,
         method=incoming.method,
@@ -120,11 +159,9 @@ def _routed(
         headers=_with_own(lent.headers, destination),
         body=incoming.body,
     )
-    passage = Passage(call=call, dialect=dialect.name if dialect else None, inspect=dialect is not None)
-    named = MappingProxyType({name.lower(): value for name, value in reversed(incoming.headers)})
-    if dialect is None or transcript is None or named.get("x-carryon", "").strip().lower() == "off":
-        return replace(passage, skip="off" if transcript is not None else "")
-    return _turn(house, incoming, where, dialect, transcript, destination, passage, named)
+    return Passage(
+        call=call, destination=destination, dialect=dialect.name if dialect else None, inspect=dialect is not None
+    )
 
 
 def _turn(  # noqa: PLR0913 - the one place where all that was read comes together
@@ -133,11 +170,10 @@ def _turn(  # noqa: PLR0913 - the one place where all that was read comes togeth
     where: routes.Address,
     dialect: Dialect,
     transcript: Transcript,
-    destination: Destination,
     passage: Passage,
     named: Mapping[str, str],
 ) -> Turn | Passage:
-    settings, model = house.settings.tenant, transcript.envelope.model
+    settings, model, destination = house.settings.tenant, transcript.envelope.model, passage.destination
     shown = identity.credentials(incoming.headers, where.query, by=settings.by, header=settings.header)
     if not shown and not settings.anonymous:
         return replace(passage, skip="anonymous")
@@ -152,7 +188,6 @@ def _turn(  # noqa: PLR0913 - the one place where all that was read comes togeth
         passage=passage,
         dialect=dialect,
         transcript=transcript,
-        destination=destination,
         policy=policy,
         tenant=tenant,
         conversation=identity.conversation(

@@ -172,7 +172,7 @@ class Windows:
         asked = self._asked.setdefault(upstream.base_url, _Asked())
         remembered = asked.answers.get(model)
         stale = remembered is None or remembered.until <= self._clock()
-        if stale and len(asked.flights) < REMEMBERED:
+        if stale and model not in asked.flights and len(asked.flights) < REMEMBERED:
             asked.flights[model] = asyncio.ensure_future(self._question(asked, upstream, model, headers))
         return remembered.report if remembered else None
 

@@ -6,11 +6,11 @@ A script is one coroutine per connection; it reads and writes exact bytes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Peer", "Raw", "RawUpstream", "client", "exchange", "raw_upstream", "reply", "sse"]
+__all__ = ["Peer", "Raw", "RawUpstream", "client", "collect", "exchange", "raw_upstream", "reply", "sse", "until"]
 
 PATIENCE = 10.0
 
@@ -184,7 +184,7 @@ class Recording(Peer):
 @asynccontextmanager
 async def client(port: int) -> AsyncIterator[Peer]:
     """Open a connection and close it at the end."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     peer = Peer(reader, writer)
     try:
         yield peer
@@ -199,7 +199,22 @@ async def exchange(port: int, raw: bytes) -> bytes:
         return await peer.rest()
 
 
-def reply(body: bytes = b"{}", *, status: str = "200 OK", headers: bytes = b"Content-Type: application/json\r\n") -> bytes:
+async def collect(source: AsyncIterable[bytes], into: list[bytes]) -> None:
+    """Read chunks into a list, which keeps what came before a failure."""
+    async for chunk in source:
+        into.append(chunk)  # noqa: PERF401 - a comprehension would lose them
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so. Raises `TimeoutError`."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - the condition is another's and sets no event
+            await asyncio.sleep(0.005)
+
+
+def reply(
+    body: bytes = b"{}", *, status: str = "200 OK", headers: bytes = b"Content-Type: application/json\r\n"
+) -> bytes:
     """Spell a response of known length."""
     return b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status.encode(), headers, len(body), body)
 

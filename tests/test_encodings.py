@@ -10,6 +10,7 @@ from collections.abc import Callable
 import brotli
 import pytest
 import zstandard
+
 from proxy.encodings import TooLargeError, UndecodableError, codings, decode, decoder, ratio_bound
 
 TEXT = b'{"messages": [{"role": "user", "content": "caf\xc3\xa9 \xff"}]}' * 50

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 import pytest
+
 from proxy.routes import NoRouteError, address, choose, client_name, lend, url
 
 
@@ -81,6 +82,7 @@ def test_a_deployment_names_the_model() -> None:
         "/v1/..\\x",
         "/v1/models#x",
         "/v1/models\udcff",
+        "/v1/models?x=\udcff",
         "/..",
     ],
 )
@@ -101,7 +103,11 @@ def test_targets_that_climb_or_name_a_host_are_no_address(target: str) -> None:
         ("//evil.example/x", "http://h/v1", "http://h//evil.example/x"),
         ("/u/first/@evil.example/", "http://h/v1", "http://h/@evil.example/"),
         ("/v1/@evil.example", "http://h", "http://h/v1/@evil.example"),
-        ("/openai/deployments/d/chat/completions?v=1", "https://h/v1", "https://h/openai/deployments/d/chat/completions?v=1"),
+        (
+            "/openai/deployments/d/chat/completions?v=1",
+            "https://h/v1",
+            "https://h/openai/deployments/d/chat/completions?v=1",
+        ),
     ],
 )
 def test_urls_are_the_upstreams_own_origin_and_what_the_client_sent(target: str, base: str, expected: str) -> None:
@@ -155,12 +161,17 @@ def test_a_client_credential_passes_to_the_default_a_named_or_a_willing_upstream
         ("DELETE", "/v1/models/x", (), False),
         ("GET", "/v1/files", (), False),
         ("GET", "/v1/files", ("files*",), True),
+        ("GET", "/v1/files/x", ("/files/*",), True),
+        ("GET", "/v1/files", ("/v1/files",), True),
+        ("GET", "/v1/filesystem", ("/files", "/v1/files/*"), False),
         ("POST", "/api/show", ("/api/*",), True),
         ("GET", "/v1/responses/resp_1", (), False),
         ("POST", "/", (), False),
     ],
 )
-def test_a_lent_key_opens_only_the_listed_paths(method: str, target: str, inject: tuple[str, ...], lent: bool) -> None:
+def test_a_lent_key_opens_only_the_listed_paths(
+    method: str, target: str, inject: tuple[str, ...], *, lent: bool
+) -> None:
     """With `api_key` anything else is 404."""
     up = Up(api_key="sk-own", inject_paths=inject)
     if lent:

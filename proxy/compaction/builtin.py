@@ -2,11 +2,13 @@
 
 Every step is a proposal through the job's one door; nothing here is trusted with the record. A summary is
 S1 (the conversation's own model on its live prefix) where arithmetic says that it fits, else S4, the
-outline without a model.
+outline without a model. Planning is pure and may take seconds for a million tokens, so it is done in a
+thread while the event loop goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,12 +45,15 @@ async def _pressure(job: Job) -> None:
 async def _round(job: Job) -> bool:
     """One round under pressure; whether something was committed."""
     view = job.view
-    pruned = _pruned(job, prune.for_pressure(view))
+    pruned = await asyncio.to_thread(lambda: _pruned(job, prune.for_pressure(view)))
     only_prune = view.policy.summary.method == "off"
     if pruned.changes and (pruned.total <= view.goal or only_prune):
         return isinstance(await _propose_prune(job, pruned), Proposed)
-    plan = None if only_prune else _plan_for_pressure(job, pruned)
+    if only_prune:
+        return False
+    plan = _plan_for_pressure(job, pruned)
     if plan is None:
+        log.warning("no compaction: there is no cut, or pins and newest unit leave no room below low water")
         return False
     written = await _summarised(job, plan, must=not _fits(view))
     if written is None:
@@ -62,7 +67,7 @@ async def _overflow(job: Job) -> None:
     if await _prune_to_goal(job, newest=False):
         return
     if job.view.policy.summary.method != "off":
-        plan = _plan_for_overflow(job)
+        plan = await asyncio.to_thread(_plan_for_overflow, job)
         written = await _summarised(job, plan, must=True) if plan else None
         if plan and written:
             answer = await _propose_summary(job, plan, written)
@@ -74,17 +79,24 @@ async def _overflow(job: Job) -> None:
 async def _prune_to_goal(job: Job, *, newest: bool) -> bool:
     """Commit the lowest level that reaches the goal, else the deepest; whether the work is over."""
     view = job.view
-    pruned = _Pruned(changes={}, tokens=view.tokens, total=view.total)
-    for level in range(prune.LEVELS):
-        pruned = _pruned(job, prune.for_overflow(view, level, newest=newest))
-        if pruned.changes and pruned.total <= view.goal:
-            break
+    pruned = await asyncio.to_thread(_lowest_level, job, newest)
     if not pruned.changes:
         return False
     answer = await _propose_prune(job, pruned)
     if isinstance(answer, Refused):
         return answer.final
     return job.view.total <= job.view.goal
+
+
+def _lowest_level(job: Job, newest: bool) -> _Pruned:  # noqa: FBT001 - the one flag of a private step
+    """The lowest level of pruning that reaches the goal, else the deepest."""
+    view = job.view
+    pruned = _Pruned(changes={}, tokens=view.tokens, total=view.total)
+    for level in range(prune.LEVELS):
+        pruned = _pruned(job, prune.for_overflow(view, level, newest=newest))
+        if pruned.changes and pruned.total <= view.goal:
+            break
+    return pruned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,12 +189,17 @@ async def _summarised(job: Job, plan: _Plan, *, must: bool) -> _Written | None:
     if asked is not None:
         text = await _ask(job, plan, asked) if job.seconds_left > 0 else None
         if text is not None:
-            return _written(job, plan, text, outline.with_summary(text), "S1")
+            return await asyncio.to_thread(_written, job, plan, text, outline.with_summary(text), "S1")
         if not must:
             return None
-    memory = plan.head.memory()
     most = min(surface, summary.max_tokens, sum(plan.view.tokens[: plan.cut]) // 4)
-    return _written(job, plan, outline.outline(memory, most, count), memory, "S4")
+    return await asyncio.to_thread(_outlined, job, plan, most)
+
+
+def _outlined(job: Job, plan: _Plan, most: int) -> _Written:
+    """S4: the outline, which needs no model."""
+    memory = plan.head.memory()
+    return _written(job, plan, outline.outline(memory, most, _counter(job)), memory, "S4")
 
 
 def _asked(job: Job, plan: _Plan, surface: int) -> summarise.Ask | None:

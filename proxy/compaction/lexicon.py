@@ -4,11 +4,13 @@ Small on purpose. An order that is missed is still among the users' words; a ref
 bad summary; a sentence that is missed is one the outline does without.
 """
 
+# ruff: noqa: RUF001 - apostrophes and punctuation of other languages are meant
+
 from __future__ import annotations
 
 import re
 
-__all__ = ["IDENTIFIER", "ORDER", "REFUSAL", "STANCE", "TROUBLE", "WEIGHTY"]
+__all__ = ["IDENTIFIER", "REFUSAL", "SENTENCE", "STANCE", "TROUBLE", "is_order", "weight"]
 
 _ORDERS = {
     "English": "always|never|must(?:n['’]t)?|do not|don['’]?t|shall not|should(?:n['’]t)?|only|make sure|ensure|avoid"
@@ -61,8 +63,17 @@ _WEIGHTY = {
 }
 _WEIGHTY_INSIDE = "因为|决定|错误|完成|必须|原因|決定|エラー|完了|修正|결정|오류|완료"
 
-#: A sentence of a user that orders something for good.
-ORDER = re.compile(rf"\b(?:{'|'.join(_ORDERS.values())})\b|{'|'.join(_ORDERS_INSIDE.values())}", re.IGNORECASE)
+
+def _whole_words(alternatives: str) -> re.Pattern[str]:
+    """Whole words in lower case. The first letters stand in front: that makes the search ten times faster."""
+    letters = "".join(sorted({word.removeprefix("(?:")[0] for word in alternatives.split("|")}))
+    return re.compile(rf"\b(?=[{letters}])(?:{alternatives})\b")
+
+
+_ORDER = _whole_words("|".join(_ORDERS.values()))
+_ORDER_INSIDE = re.compile("|".join(_ORDERS_INSIDE.values()))
+_WEIGHTY_WORD = _whole_words("|".join(_WEIGHTY.values()))
+_WEIGHTY_PART = re.compile(_WEIGHTY_INSIDE)
 #: Words of an order that do not say what it is about.
 STANCE = frozenset(
     [
@@ -85,8 +96,8 @@ STANCE = frozenset(
 )
 #: How a model begins that declines; matched at the start of a text.
 REFUSAL = re.compile(rf"\W*(?:{'|'.join(_REFUSALS.values())})", re.IGNORECASE)
-#: Words of sentences that decide, find or finish something.
-WEIGHTY = re.compile(rf"\b(?:{'|'.join(_WEIGHTY.values())})\b|{_WEIGHTY_INSIDE}", re.IGNORECASE)
+#: Where one sentence ends and the next begins.
+SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 #: A line of output that speaks of a failure.
 TROUBLE = re.compile(
     r"\b(?:errors?|failed|failures?|fatal|exception|panic|traceback|denied|not found|undefined|E\d{3,4})\b|\w+Error:",
@@ -94,3 +105,14 @@ TROUBLE = re.compile(
 )
 #: A name, path, hash or issue number: what a summary must not paraphrase.
 IDENTIFIER = re.compile(r"`[^`\n]+`|\b\w+(?:[_./:]\w+)+\b|\b[0-9a-f]{7,40}\b|#\d+")
+
+
+def is_order(sentence: str) -> bool:
+    """Whether a sentence of a user orders something for good."""
+    return _ORDER.search(sentence.lower()) is not None or _ORDER_INSIDE.search(sentence) is not None
+
+
+def weight(sentence: str) -> int:
+    """How many words of a sentence decide, find or finish something, and how many names and paths it holds."""
+    words = len(_WEIGHTY_WORD.findall(sentence.lower())) + len(_WEIGHTY_PART.findall(sentence))
+    return words + len(IDENTIFIER.findall(sentence))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from proxy.compaction.elision import Count, fit
-from proxy.compaction.lexicon import IDENTIFIER, TROUBLE, WEIGHTY
+from proxy.compaction.lexicon import SENTENCE, TROUBLE, weight
 from proxy.dialects import Call, Result, Said
 
 __all__ = ["SECTIONS", "outline", "remembered", "with_summary"]
@@ -27,11 +27,10 @@ SECTIONS = (
     ("calls", "Last tool calls", 100),
 )
 _KEPT = 60
-_LEAST_MARKS = 2
+_LEAST_WEIGHT = 2
 _CALLS = 6
 _LINE = 240
 _TEXT = 2_000
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _ENDED_BADLY = re.compile(
     r"\bexit(?:ed)?(?: with)?(?: code| status)?[:= ]+[1-9]|\b[1-9]\d* (?:failed|failures?|errors?)\b", re.IGNORECASE
 )
@@ -47,7 +46,7 @@ def remembered(said: Sequence[Said], earlier: Memory = _NO_MEMORY) -> dict[str, 
         "summary": (),
         "outcomes": tuple(_outcomes(said)),
         "errors": tuple(_error_lines(result for one in said for result in one.results)),
-        "notes": tuple(sentence for text in texts for sentence in _weighty(text)),
+        "notes": _newest_notes(texts),
         "last": (texts[-1][:_TEXT],) if texts else earlier.get("last", ()),
         "calls": tuple(_signature(call) for call in calls[-_CALLS:]) or earlier.get("calls", ()),
     }
@@ -138,11 +137,21 @@ def _error_lines(results: Iterable[Result]) -> Iterable[str]:
         yield from lines[:3]
 
 
+def _newest_notes(texts: Sequence[str]) -> tuple[str, ...]:
+    """The newest weighty sentences, oldest first; older texts are not read once there are enough."""
+    found: list[str] = []
+    for text in reversed(texts):
+        found[:0] = _weighty(text)
+        if len(found) >= _KEPT:
+            break
+    return tuple(found)
+
+
 def _weighty(text: str) -> Iterable[str]:
     """Sentences that decide, find or name something."""
-    for sentence in _SENTENCE.split(text):
+    for sentence in SENTENCE.split(text):
         bare = sentence.strip()
-        if bare and len(WEIGHTY.findall(bare)) + len(IDENTIFIER.findall(bare)) >= _LEAST_MARKS:
+        if bare and weight(bare) >= _LEAST_WEIGHT:
             yield _line(bare)
 
 

@@ -10,17 +10,19 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from proxy.compaction.elision import Count, fit
-from proxy.compaction.lexicon import ORDER, STANCE
+from proxy.compaction.lexicon import SENTENCE, STANCE, is_order
 
 __all__ = ["Pins", "fitted", "newest_within", "pins", "rule_sentences"]
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _BULLET = re.compile(r"\A\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 _FENCED = re.compile(r"^```.*?(?:^```\s*$|\Z)", re.DOTALL | re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _LONGEST_RULE = 400
+#: Code points read at each end of a message: a long one is a paste, and orders stand before or after it.
+_READ = 20_000
 #: One word alone ("Always?") orders nothing.
 _LEAST_WORDS = 2
 #: Chinese, Japanese and Korean writing begins here.
@@ -60,11 +62,11 @@ def pins(texts: Sequence[str], *, before: Pins, patterns: Sequence[str], newest_
 
 def rule_sentences(text: str, patterns: Sequence[str] = ()) -> Iterator[str]:
     """The sentences of a user's text that order something for good; code blocks are not read."""
-    wanted = [ORDER, *_compiled(patterns)]
-    for sentence in _SENTENCE.split(_FENCED.sub("\n", text)):
+    wanted = [_compiled(pattern) for pattern in patterns]
+    ends = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
+    for sentence in SENTENCE.split(_FENCED.sub("\n", ends)):
         bare = _BULLET.sub("", sentence).strip()
-        enough = len(_WORD.findall(bare)) >= _LEAST_WORDS - _has_no_spaces(bare)
-        if enough and any(one.search(bare) for one in wanted):
+        if (is_order(bare) or any(one.search(bare) for one in wanted)) and _says_something(bare):
             yield bare
 
 
@@ -90,7 +92,7 @@ def fitted(found: Pins, budget: int, count: Count) -> Pins:
     task = fit(found.task, share, count)
     newest = "" if found.newest == found.task else fit(found.newest, share, count)
     rules = newest_within([_bounded(rule) for rule in found.rules], share, count)
-    words = newest_within(found.words, budget // 2, count, each=share)
+    words = newest_within(found.words, budget, count, each=share)
     return Pins(task=task, newest=newest, rules=rules, words=words)
 
 
@@ -121,10 +123,11 @@ def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(newest)
 
 
-def _compiled(patterns: Sequence[str]) -> Iterator[re.Pattern[str]]:
-    return (re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
 
 
-def _has_no_spaces(text: str) -> bool:
-    """Whether the script writes words without spaces, so that a sentence may count as one word."""
-    return any(letter >= _FIRST_WITHOUT_SPACES for letter in text)
+def _says_something(sentence: str) -> bool:
+    """Whether it has more than one word, or is in a script that writes words without spaces."""
+    return len(_WORD.findall(sentence)) >= _LEAST_WORDS or any(one >= _FIRST_WITHOUT_SPACES for one in sentence)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace as changed
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Literal
 
 from proxy.compaction.flights import Flights
@@ -104,6 +104,8 @@ class Work:
         self._view = self._look()
         self.commits: list[Committed] = []
         self.answers: list[Answer] = []
+        #: How many summaries were asked for.
+        self.asked = 0
 
     @property
     def view(self) -> View:
@@ -151,6 +153,7 @@ class Work:
         """Ask the summariser, once for all who ask the same at the same time (see `Job.ask`)."""
         if self._over or self._subject.patience.left <= 0:
             return None
+        self.asked += 1
         tenant = self._subject.conversation.partition(".")[0]
         key = framed((tenant, instruction, str(max_tokens), str(alone), *(item.key for item in items)))
         asked = self._subject.flights.join(key, lambda: self._ask(items, instruction, max_tokens, alone))
@@ -192,6 +195,8 @@ class Work:
         edges = {0, len(view.items), view.fixed} | {stop for _, stop in view.units}
         if through not in edges:
             return "the cut splits a unit"
+        if not plan.surface.parts:
+            return "nothing would stand for the conversation"
         if _system_text(plan.projection.items) != _system_text(view.items):
             return "system text in mid-conversation is kept as it stands, and none is added"
         problem = dialect.invalid(plan.projection.items, self._now.projection.transcript.items)
@@ -212,9 +217,10 @@ class Work:
             mine = next((known for known in record.entries if known.operation == entry.operation), None)
             before, self._now = self._now, await self._applied(record)
             if mine is not None:
-                self.commits.append(
-                    Committed(generation=mine.generation, summary=plan.surface.summary, before=entry.before, after=after)
+                done = Committed(
+                    generation=mine.generation, summary=plan.surface.summary, before=entry.before, after=after
                 )
+                self.commits.append(done)
                 self._view = self._look()
                 return Proposed()
             if not _same_ground(before, self._now):
@@ -257,7 +263,7 @@ class Work:
         subject = self._subject
         sent = asyncio.ensure_future(subject.ledger.commit(subject.conversation, self._now.record, entry, surface))
         _SHIELDED.add(sent)
-        sent.add_done_callback(_SHIELDED.discard)
+        sent.add_done_callback(_landed)
         return await asyncio.shield(sent)
 
     async def _applied(self, record: Record) -> Applied:
@@ -273,6 +279,12 @@ class Work:
     def _finished(self, reason: str) -> Refused:
         self._over = True
         return Refused(reason=reason, final=True)
+
+
+def _landed(sent: asyncio.Task[Commit]) -> None:
+    _SHIELDED.discard(sent)
+    if not sent.cancelled():
+        sent.exception()  # seen, also where nobody waits any more
 
 
 def _system_text(items: Sequence[Item]) -> list[bytes]:

@@ -1,9 +1,9 @@
 """Is the held beginning of a reply committing, an overflow, or neither yet? (SPEC 9.1).
 
 A small state machine over frames: `feed` says None (keep holding), a `Commit` (release what is held,
-and why) or a `Verdict` (an overflow, nothing was released). A dialect is one row of `_DIALECTS`: its
-quiet events, and a function from one frame's value to a `Signal`. Once it has decided it answers the same for ever and reads
-nothing more.
+and why) or a `Verdict` (an overflow; nothing was released). A dialect is one row of `_DIALECTS`: its
+quiet events, and a function from one frame's value to a `Signal`. Once it has decided it answers the
+same for ever and reads nothing more.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from proxy.core.transcript import Transcript
 
 __all__ = [
+    "ANONYMOUS",
     "SCOPE_HEADERS",
     "canonical",
     "conversation",
@@ -43,6 +44,8 @@ SCOPE_HEADERS = (
     "session-id",
 )
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,256}")
+#: The tenant of all who show nothing.
+ANONYMOUS = "anonymous"
 _OPENING = 3
 _JWT_SECTIONS = 3
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
@@ -91,7 +94,7 @@ def canonical(value: object) -> str:
 def tenant(secret: bytes, identity: Sequence[str | bytes]) -> str:
     """The opaque tenant (32 hex digits) of an identity: HMAC-SHA256 under the secret; `anonymous` for none."""
     if not identity:
-        return "anonymous"
+        return ANONYMOUS
     return hmac.new(secret, framed(identity), hashlib.sha256).hexdigest()[:32]
 
 
@@ -102,10 +105,12 @@ def credentials(
     if by == "none":
         return ("none",)
     if by == "header":
-        return tuple(field for name, value in headers if name.lower() == (header or "").lower() for field in ("header", value))
+        wanted = (header or "").lower()
+        return tuple(field for name, value in headers if name.lower() == wanted for field in ("header", value))
     shown = [(name.lower(), value) for name, value in headers if name.lower() in CREDENTIAL_HEADERS]
-    shown += [(name, value) for name, _, value in (part.partition("=") for part in query.split("&")) if name == "key"]
-    bearer = next((value[7:] for name, value in shown if name == "authorization" and value[:7].lower() == "bearer "), "")
+    shown += [("key", part[4:]) for part in query.split("&") if part.startswith("key=")]
+    tokens = (value[7:] for name, value in shown if name == "authorization" and value[:7].lower() == "bearer ")
+    bearer = next(tokens, "")
     subject = _jwt_subject(bearer) if by == "jwt" else None
     return subject or tuple(field for pair in sorted(shown) for field in pair)
 
@@ -136,7 +141,10 @@ def covered_digests(digests: Sequence[bytes], wanted: Iterable[int]) -> dict[int
 
 
 def _jwt_subject(token: str) -> tuple[str, ...] | None:
-    """Issuer and subject of a bearer token, None where it is no JWT with both. The signature is the upstream's to check."""
+    """Issuer and subject of a bearer token, None where it is no JWT with both.
+
+    The signature is the upstream's to check: a forger reaches only text it already holds.
+    """
     sections = token.strip().split(".")
     if len(sections) != _JWT_SECTIONS:
         return None

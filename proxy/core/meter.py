@@ -1,6 +1,6 @@
 """How many tokens is this? An estimate by item, remembered by the item's bytes.
 
-`measured = calibration × estimate`: the calibration is learned per upstream and model, and the same
+`measured = calibration * estimate`: the calibration is learned per upstream and model, and the same
 meter stands on both sides of every comparison. The encoder is passed in.
 """
 

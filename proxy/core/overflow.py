@@ -64,7 +64,7 @@ class Strength(Enum):
     GRAMMAR = 4
 
 
-def classify(  # noqa: PLR0913  (what is known of an answer, by name)
+def classify(
     *,
     status: int,
     body: object,
@@ -134,11 +134,8 @@ def _by_wording(answer: _Answer, text: str, rules: Rules) -> Verdict:
     strength = _strength(answer)
     if strength is Strength.FORBIDDEN and rules.forbidden.pattern.search(text):
         return Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule=f"strong:{rules.forbidden.name}")
-    if strength.value >= Strength.STRONG.value:
-        if phrase := _first(rules.strong, text):
-            return _overflow(f"strong:{phrase.name}", answer, text, rules)
-        if _numbers_violate(text):
-            return _overflow("grammar:numbers", answer, text, rules)
+    if strength.value >= Strength.STRONG.value and (rule := _strong(text, rules)):
+        return _overflow(rule, answer, text, rules)
     if strength.value >= Strength.WEAK.value and (phrase := _first(rules.weak, text)):
         return _overflow(f"weak:{phrase.name}", answer, text, rules)
     if strength is Strength.GRAMMAR and (phrase := _first(rules.grammar, clauses(text))):
@@ -194,7 +191,7 @@ def _structured_yes(evidence: Evidence, text: str, rules: Rules) -> str:
 
 
 def _users_pattern(answer: _Answer, text: str) -> str:
-    raw = bounded("\n".join(answer.evidence.texts))
+    raw = bounded("\n".join([*answer.evidence.texts, *(code for _, code in answer.evidence.codes)]))
     return next(
         (f"user:{pattern.pattern}" for pattern in answer.patterns if pattern.search(raw) or pattern.search(text)), ""
     )
@@ -235,6 +232,23 @@ def _strength(answer: _Answer) -> Strength:
     if inner in (408, 429, 499, 504):
         return _STRENGTHS.get(inner, Strength.STRONG)
     return Strength.GRAMMAR
+
+
+def _strong(text: str, rules: Rules) -> str:
+    if word := _code_in_text(text, rules):
+        return f"strong:{word}"
+    if phrase := _first(rules.strong, text):
+        return f"strong:{phrase.name}"
+    return "grammar:numbers" if _numbers_violate(text) else ""
+
+
+_CODE_WORD = re.compile(r"\b[a-z]{3,12}(?:_[a-z]{3,12}){2,5}\b")
+
+
+def _code_in_text(text: str, rules: Rules) -> str:
+    """Find a code that a gateway put into its message."""
+    words = (word[0] for word in _CODE_WORD.finditer(text))
+    return next((word for word in words if _is_yes(normalise_code(word), rules)), "")
 
 
 def _first(phrases: Sequence[Phrase], text: str) -> Phrase | None:
@@ -315,10 +329,7 @@ def is_overflow_sentence(text: str, rules: Rules = RULES) -> bool:
 
 
 _SENTENCE_WORDS = 5
-_TAIL = re.compile(
-    r"[,. ]*(?:please )?(?:try (?:increasing|reducing|a shorter)[\w ]*(?:it|size|prompt"
-    r"|shift)?)?[. ]*"
-)
+_TAIL = re.compile(r"[,. ]*(?:(?:please )?try increasing (?:it|the context size)(?: or enable context shift)?)?[. ]*")
 _HEAD = re.compile(r"(?:error: ?)?(?:the |your |this )?(?:error: ?)?")
 
 
@@ -333,7 +344,7 @@ def classify_row(row: Mapping[str, object]) -> Verdict:
     """
     status = _integer(row.get("status"))
     delivery = row.get("delivery")
-    in_band = delivery != "http" if isinstance(delivery, str) else 200 <= status < 300  # noqa: PLR2004
+    in_band = delivery != "http" if isinstance(delivery, str) else 200 <= status < 300
     event, endpoint, headers = row.get("event"), row.get("endpoint"), row.get("headers")
     return classify(
         status=status,

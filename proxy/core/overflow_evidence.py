@@ -27,81 +27,22 @@ class Evidence:
     inner_status: int = 0
 
 
-_ECHO_KEYS = frozenset(
-    {
-        "body",
-        "candidates",
-        "choices",
-        "content",
-        "contents",
-        "ctx",
-        "failed_generation",
-        "generations",
-        "headers",
-        "input",
-        "instructions",
-        "loc",
-        "messages",
-        "model",
-        "output",
-        "parameters",
-        "params",
-        "payload",
-        "prompt",
-        "query",
-        "request",
-        "system",
-        "text",
-        "tools",
-        "url",
-        "usage",
-        "user",
-    },
-)
-_TEXT_KEYS = frozenset(
-    {
-        "cause",
-        "description",
-        "detail",
-        "details",
-        "err",
-        "error",
-        "error_description",
-        "error_message",
-        "error_msg",
-        "errormessage",
-        "errormsg",
-        "errors",
-        "exception",
-        "faultstring",
-        "info",
-        "message",
-        "msg",
-        "raw",
-        "reason",
-        "reasons",
-        "status_message",
-        "status_msg",
-        "title",
-    },
-)
-_CODE_KEYS = frozenset(
-    {
-        "__type",
-        "code",
-        "err_code",
-        "error_code",
-        "error_type",
-        "errorcode",
-        "errortype",
-        "name",
-        "reason",
-        "status",
-        "status_code",
-        "statuscode",
-        "type",
-    },
-)
+# fmt: off
+_ECHO_KEYS = frozenset({
+    "body", "candidates", "choices", "content", "contents", "ctx", "failed_generation", "generations", "headers",
+    "input", "instructions", "loc", "messages", "model", "output", "parameters", "params", "payload", "prompt",
+    "query", "request", "system", "text", "tools", "url", "usage", "user",
+})
+_TEXT_KEYS = frozenset({
+    "cause", "description", "detail", "details", "err", "error", "error_description", "error_message", "error_msg",
+    "errormessage", "errormsg", "errors", "exception", "faultstring", "info", "message", "msg", "raw", "reason",
+    "reasons", "status_message", "status_msg", "title",
+})
+_CODE_KEYS = frozenset({
+    "__type", "code", "err_code", "error_code", "error_type", "errorcode", "errortype", "name", "reason", "status",
+    "status_code", "statuscode", "type",
+})
+# fmt: on
 _STATUS_KEYS = frozenset({"code", "status", "status_code", "statuscode"})
 _HTTP_STATUS = re.compile(r"[1-5]\d\d")
 _NUMBER_KEYS = {"n_ctx": "limit", "n_prompt_tokens": "requested"}
@@ -194,6 +135,7 @@ def bounded(text: str) -> str:
 
 
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:[,_']\d{3})+(?![\d,])|(?<![\d.])\d{1,3}(?:\.\d{3}){2,}(?![\d.])")
+_RATIO = re.compile(r"(?<![\w./])(\d{3,9}) ?/ ?(\d{3,9})(?![\w./])")
 _NOISE = re.compile(
     r"input validation errors?:?|invalid (?:input|prompt|request)\b:?|input should be\b"
     r"|\binput_type\b"
@@ -205,11 +147,12 @@ def fold(text: str) -> str:
     """Bring a text into the form the patterns are written for: see `overflow_rules`."""
     text = bounded(text).lower().replace("\u2019", "'").replace("\\n", " ").replace("\\u003e", ">").replace("&gt;", ">")
     text = _THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), text)
+    text = _RATIO.sub(lambda match: f"{match[1]} > {match[2]}" if int(match[1]) > int(match[2]) else match[0], text)
     text = _NOISE.sub(" ", _QUOTES.sub("", text))
     return " ".join(text.split())
 
 
-_SENTENCE_END = re.compile(r"[.!?;](?= |$)|[。！？；|]")
+_SENTENCE_END = re.compile(r"[.!?;](?= |$)|[。\uff01\uff1f\uff1b|]")
 
 
 def clauses(text: str) -> str:

@@ -46,6 +46,9 @@ def _is_bare_error(value: dict[str, object]) -> bool:
     return named and any(isinstance(lower.get(key), str) for key in ("message", "msg"))
 
 
+_REASON_KEYS = ("finish_reason", "stop_reason", "reason", "stopReason", "finishReason")  # the last two: Bedrock, Gemini
+
+
 def finish_reasons(value: object) -> Iterator[str]:
     """Yield the reasons a reply gives for its end, in any dialect."""
     if not isinstance(value, dict):
@@ -62,11 +65,7 @@ def finish_reasons(value: object) -> Iterator[str]:
         places.append(response.get("incomplete_details"))
     for place in places:
         if isinstance(place, dict):
-            yield from (
-                reason
-                for key in ("finish_reason", "stop_reason", "reason")
-                if isinstance(reason := place.get(key), str)
-            )
+            yield from (reason for key in _REASON_KEYS if isinstance(reason := place.get(key), str))
 
 
 def fills_window(usage: object, window: int | None) -> bool:

@@ -52,7 +52,16 @@ GRAMMAR = (
         r"|window|tokens)[^|]{0,20}?(?:exceed(?:ed|s)\b|reached\b)",
     ),
     _rule("max-length-exceeded", r"\bmodel(?:'s)? max(?:imum)?(?: \w+)? (?:length|tokens) (?:is |was )?exceeded"),
-    _rule("context-overflow", r"\bcontext(?: \w+)? overflow(?:s|ed)?\b"),
+    _rule(
+        "exceeded-first",
+        r"\bexceed(?:ed|s|ing)? (?:the |this |its )?(?:model(?:'s)? )?(?:max(?:imum)? |allowed |configured )+"
+        r"(?:allowed )?(?:input|prompt|context|token|sequence)s?\b",
+    ),
+    _rule(
+        "context-full", r"\bcontext (?:\w+ )?is full\b|\b(?:hit|reached|reaches) (?:the|its) context (?:limit|window)"
+    ),
+    _rule("context-left", r"\b(?:not enough|no|insufficient) context (?:left|remaining|space|available)"),
+    _rule("context-overflow", r"\bcontext ?(?:\w+ )?overflow(?:s|ed)?\b"),
     _rule(
         "too-long",
         r"\b(?:prompts?|inputs?|messages?|conversation|context|history|dialog(?:ue)?|query)\b[^"
@@ -60,7 +69,8 @@ GRAMMAR = (
     ),
     _rule(
         "too-long-a",
-        r"\btoo (?:long|large) (?:a |an |of a )?(?:prompt|input|context|conversation|message)|request (?:is "
+        r"\btoo (?:long|large) (?:a |an |of a )?(?:prompt|input|context|conversation|message)"
+        r"|too (?:long|large) for (?:the |this |your )?(?:requested |selected )?(?:model|context)|request (?:is "
         r"|was )?too long\b",
     ),
     _rule(

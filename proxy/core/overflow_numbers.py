@@ -20,24 +20,26 @@ _LOOK_BACK = 70
 _LOOK_AHEAD = 34
 _MOST_NUMBERS = 24
 
-_NUMBER = re.compile(r"(?<![\w.\-/])(\d{2,9})(?:\.0+)?(?![\w%]|\.\d|-\w| ?[kmg]b?\b)")
+_NUMBER = re.compile(r"(?<![\w.\-/])(\d{2,9})(?:\.0+)?(?![\w%]|\.\d|-(?!token)\w| ?[kmg]b?\b)")
 _COMPARISON = (
-    r"exceed(?:s|ed|ing)?|surpass(?:es|ed)?|(?:longer|larger|greater|bigger|higher|more|less|smaller|shorter|fewer) than"
-    r"|at most|no more than|up to|over|above|beyond|fit(?:s)?(?: in(?:to)?)?|outside|>=?|<=?|超过|超出|大于|超え|초과"
+    r"exceed(?:s|ed|ing)?|surpass(?:es|ed)?"
+    r"|(?:longer|larger|greater|bigger|higher|more|less|smaller|shorter|fewer) than|at most|no more than"
+    r"|up to|over|above|beyond|fit(?:s)?(?: in(?:to)?)?|outside|>=?|<=?|超过|超出|大于|超え|초과"
 )
 _BREAK = re.compile(
     rf"(?:\b|(?<=[\s(]))(?:{_COMPARISON}|too (?:long|large|big))(?=[\s:(,]|$)"
-    r"|[,;|]|\b(?:but|however|while|whereas|and|when)\b|\+",
+    r"|[,;|\uff0c]|\b(?:but|however|while|whereas|and|when)\b|\+",
 )
 _COMPARED = re.compile(rf"(?:{_COMPARISON})[\s:(,]*$")
 _TOO = re.compile(r"too (?:long|large|big)[^|\d]{0,40}$")
 _LIMIT = re.compile(
     r"\bmax(?:imum|\b|_)|\blimit|\ballowed\b|\bcapacity\b|\bcontext(?:[ _](?:length|window|size|limit)|:)|\bwindow\b"
-    r"|\bn_ctx|\bonly\b|\bsupports?\b|\bat most\b|\bup to\b|最大|上限|限制|上下文长度|最大値|최대",
+    r"|\bn_ctx|\bonly\b|\bsupports?\b|\bat most\b|\bup to\b|\b(?:allow|accept|hold)s?\b"
+    r"|最多|支持|最大|上限|限制|上下文长度|窗口|最大値|최대",
 )
 _SENT = re.compile(
     r"prompt|input|request|messages?\b|conversation|history|contain|\bha(?:s|ve|d)\b|result|\bgiven\b|\bgot\b|received"
-    r"|supplied|provided|\bsent\b|\btotal|current|\byour?\b|n_keep|\bkeep\b|\bused\b|\bactual|tokens?\b"
+    r"|supplied|provided|\bsent\b|\btotal|would be|current|\byour?\b|n_keep|\bkeep\b|\bused\b|\bactual|tokens?\b"
     r"|输入|实际|当前|请求|入力|입력",
 )
 _SENT_AFTER = re.compile(
@@ -50,20 +52,26 @@ _CUES = tuple(
     (role, where, re.compile(pattern))
     for role, where, pattern in (
         ("", "before", r"\b(?:pos(?:ition)?|slot|index|line|code|id|status|error|port|version|http|at|seed)[: #(]*$"),
+        ("sent", "before", r"\b(?:prompt|input)(?:[_ ](?:tokens|length|size))?\s*=\s*$"),
+        ("sent", "before", r"\b(?:got|received|needs?|needed|actually)\s*$"),
         ("sent", "before", r"\b(?:requested|given|got|actual|received|current)\s*[=:]\s*$"),
         ("limit", "before", r"\b(?:limit|max|maximum|allowed|n_ctx|context_window|window)\s*[=:]\s*$"),
         ("excess", "before", r"\b(?:by|excess(?: of)?)[: (]*(?:about |at least )?$"),
         (
             "output",
             "after",
-            r"^\)? ?(?:tokens? )?(?:for|in|of|from|as)? ?(?:the |your )?(?:requested )?"
-            r"(?:output|completion|response|generation|generated|new tokens|max_\w*tokens|reserved)",
+            (
+                r"^\)? ?(?:tokens? )?(?:for|in|of|from|as)? ?(?:the |your )?(?:requested )?"
+                r"(?:output|completion|response|generation|generated|new tokens|max_\w*tokens|reserved)"
+            ),
         ),
         (
             "output",
             "before",
-            r"max_(?:new_|completion_|output_)?tokens\W{0,3}(?:of|=|is(?: too (?:large|high|big))?)?\W{0,3}$"
-            r"|\boutput(?: tokens?)?\W{0,3}$|generat(?:e|ing) $",
+            (
+                r"max_(?:new_|completion_|output_)?tokens\W{0,3}(?:of|=|is(?: too (?:large|high|big))?)?\W{0,3}$"
+                r"|(?<!and )\boutput(?: tokens?)?\W{0,3}$|generat(?:e|ing) $"
+            ),
         ),
         (
             "sent",
@@ -73,7 +81,10 @@ _CUES = tuple(
         (
             "limit",
             "after",
-            r"^\)? ?(?:-?tokens? )?(?:max(?:imum)?\b|context (?:length|window|size)|(?:token )?limit\b|allowed|available)",
+            (
+                r"^\)? ?(?:-?tokens? )?(?:max(?:imum)?\b|context\b|window\b|(?:token )?limit\b"
+                r"|allowed|available)"
+            ),
         ),
     )
 )
@@ -85,7 +96,7 @@ _INPUT_KIND = re.compile(
 _TOTAL_KIND = re.compile(
     r"context[ _](?:length|window|size|limit)|max_model_len|max_seq_len|n_ctx|max_\w*tokens|sequence length|上下文",
 )
-_COUNTS_TOKENS = re.compile(r"token|トークン|토큰|токен|jeton")
+_COUNTS_TOKENS = re.compile(r"token|n_ctx|max_model_len|トークン|토큰|токен|jeton")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

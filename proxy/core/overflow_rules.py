@@ -196,7 +196,8 @@ _VETOES = (
             r"|at most \d+ (?:output|completion|generated|new) tokens|number of (?:output|completion|generated"
             r"|new) tokens"
             r"|(?:output|completion) tokens? (?:exceed|too|is greater|are greater|above|over)"
-            r"|maximum tokens you requested"
+            r"|maximum tokens you requested|(?:response|output|completion|generation) (?:has |was |would )?exceed"
+            r"|requested output\b|max(?:imum)? of \d+ (?:output|completion|generated|new)"
             r"|max tokens must be|输出(?:长度|token|内容)|最大输出",
         ),
         unless=_PROMPT_SHARE,
@@ -230,10 +231,11 @@ _VETOES = (
         name="shape",
         kind=_OTHER,
         pattern=re.compile(
-            r"(?:array|string|list|field|url|name|id|value|description|schema) (?:is |was )?too (?:long|large|short)"
+            r"(?:array|string|(?<!message )(?<!messages )list|field|url|name|id|value|description|schema) (?:is "
+            r"|was )?too (?:long|large|short)"
             r"|expected an? (?:array|string|list)"
-            r"|(?:string|list|array) should have|\bmaxlength\b|maxitems|(?:number of|too many|count of) (?:messages"
-            r"|items|turns|tools|functions|images|files"
+            r"|(?:string|list|array) should have|\bmaxlength\b|max[ _]?items"
+            r"|(?:number of|too many|count of) (?:messages|items|turns|tools|functions|images|files"
             r"|requests|stop|elements|choices|documents|texts|inputs|labels|candidates)\b"
             r"|\d+ (?:messages|items|turns|tools|files|documents|elements)\b(?! tokens)|\b(?:tool|function|parameter"
             r"|metadata)s?'?s? (?:schema|name|description|key)"
@@ -257,6 +259,14 @@ _VETOES = (
             r"must be verified|not (?:yet )?available (?:for|to|in)|requires? (?:a |an )?(?:verif|subscription"
             r"|upgrade|access)"
             r"|extra usage|not entitled|not enabled for|do(?:es)? not have access"
+        ),
+    ),
+    Veto(
+        name="credential",
+        kind=_OTHER,
+        pattern=re.compile(
+            r"\b(?:access|session|api|jwt|bearer|auth\w*|csrf|refresh) (?:key |id )?tokens?\b"
+            r"|token (?:is |has )?expired"
         ),
     ),
     Veto(

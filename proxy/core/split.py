@@ -97,9 +97,9 @@ def _pairs(text: str) -> Iterator[tuple[str, int, int]]:
         _expect_end(text, _skip(text, at) + 1)
         return
     while True:
-        key, at = _STRICT.raw_decode(text, _skip(text, at))
-        if not isinstance(key, str):
-            raise ValueError("a key must be text")
+        at = _skip(text, at)
+        _expect(text, at, '"')
+        key, at = _STRICT.raw_decode(text, at)
         start = _skip(text, _expect(text, _skip(text, at), ":"))
         _, stop = _STRICT.raw_decode(text, start)
         yield key, start, stop

@@ -11,18 +11,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from proxy.core.known import Known
-from proxy.core.split import elements, fields
 from proxy.core.meter import Weight
+from proxy.core.split import elements, fields
 from proxy.core.transcript import Envelope, Facts, Item, Transcript
 from proxy.dialects import Answer, Call, Result, Said, Usage
 from proxy.dialects import chat_items as items_
+from proxy.dialects.chat_digest import facts
 from proxy.dialects.chat_order import first_problem
 
 __all__ = ["CHAT", "Chat"]
 
 _KNOWN_ITEMS = 50_000
 _LEADING = ("system", "developer")
-_RESULTS = ("tool", "function")
 _READ_BY_MODEL = ("tools", "functions", "response_format")
 #: Settings that a summary request keeps: they shape the cached prefix or the way the model thinks.
 _KEPT_FOR_SUMMARY = (
@@ -91,14 +91,14 @@ class Chat:
 
     def facts(self, raw: bytes) -> Facts | None:
         """Read one message; None where it is none."""
-        return items_.facts(raw)
+        return facts(raw)
 
     def said(self, raw: bytes) -> Said:
         """What the message says to a reader: no reasoning, media as markers."""
         message = items_.loads(raw)
         role = str(message.get("role", ""))
         text = items_.visible_text(message)
-        if role in _RESULTS:
+        if role in items_.RESULT_ROLES:
             result = Result(id=items_.answered(message), text=text, error=items_.says_error(text))
             return Said(role="tool", text="", results=(result,))
         calls = tuple(Call(id=c.id, name=c.name, arguments=c.arguments) for c in items_.calls(message))
@@ -111,7 +111,7 @@ class Chat:
     def shrink(self, raw: bytes, change: Callable[[str], str]) -> bytes | None:
         """Apply `change` to the texts of a tool result; None when nothing changes or it is no tool result."""
         message = items_.loads(raw)
-        if message.get("role") not in _RESULTS:
+        if message.get("role") not in items_.RESULT_ROLES:
             return None
         content = items_.changed_content(message.get("content"), change)
         if content == message.get("content"):
@@ -145,7 +145,8 @@ class Chat:
         """S1: the live prefix as the upstream has it cached, then the instruction as the last user message."""
         spans = fields(transcript.body) or {}
         values = _Values(transcript.body, spans)
-        kept = {key: values.raw(key) for key in _KEPT_FOR_SUMMARY if key in spans and not (alone and key in _READ_BY_MODEL)}
+        left_out = _READ_BY_MODEL if alone else ()
+        kept = {key: values.raw(key) for key in _KEPT_FOR_SUMMARY if key in spans and key not in left_out}
         kept.setdefault("model", items_.dumps(transcript.envelope.model))
         prefix = () if alone else (*(i.raw for i in transcript.envelope.leading), *(i.raw for i in items))
         kept["messages"] = b"[" + b",".join((*prefix, self.user(instruction))) + b"]"
@@ -250,9 +251,8 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 def _limit_field(spans: Mapping[str, object], model: str) -> str:
     """The client's own limit field; models that refuse `max_tokens` get the newer name."""
-    if "max_completion_tokens" in spans or ("max_tokens" not in spans and model.startswith(("o1", "o3", "o4", "gpt-5"))):
-        return "max_completion_tokens"
-    return "max_tokens"
+    named = next((key for key in ("max_completion_tokens", "max_tokens") if key in spans), None)
+    return named or ("max_completion_tokens" if model.startswith(("o1", "o3", "o4", "gpt-5")) else "max_tokens")
 
 
 def _value_after(tail: bytes, at: int) -> object:

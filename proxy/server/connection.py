@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import http_exceptions, web
 from aiohttp.http_parser import HttpRequestParser
@@ -51,7 +51,7 @@ class NoParserError(Exception):
 class Listener(web.Server):
     """Makes a `Connection` for each client. Must be made inside a running loop."""
 
-    def __init__(self, handler: Any, bounds: ServerBounds) -> None:  # noqa: ANN401 - aiohttp's handler type is private
+    def __init__(self, handler: Any, bounds: ServerBounds) -> None:
         if HttpRequestParser.__module__ != "aiohttp._http_parser":
             raise NoParserError
         super().__init__(handler, handler_cancellation=True)
@@ -112,8 +112,8 @@ class Connection(RequestHandler):
         """Begin, unless there are too many connections."""
         if len(self._listener.connections) >= self._bounds.max_connections:
             self._turned = True
-            if isinstance(transport, asyncio.Transport):
-                transport.write(_spelled(own(FULL)))
+            # uvloop's transports are none of asyncio's classes.
+            cast("asyncio.Transport", transport).write(_spelled(own(FULL)))
             transport.close()
             return
         super().connection_made(transport)
@@ -162,8 +162,9 @@ class Connection(RequestHandler):
         too_large = isinstance(exc, http_exceptions.LineTooLong) or "Too many headers" in str(exc)
         return Sent(keep_alive=False, outgoing=own(HEAD_TOO_LARGE if too_large else MALFORMED))
 
-    def log_exception(self, *args: Any, **kw: Any) -> None:  # noqa: ANN401 - aiohttp's signature
+    def log_exception(self, *args: Any, **kw: Any) -> None:
         """Say that aiohttp failed, not on what."""
+        del args  # they hold what the client sent
         error = kw.get("exc_info")
         logger.error("the connection failed: %s", type(error).__qualname__ if error else "unknown")
 

@@ -34,9 +34,7 @@ BAD_TARGET = Answer(
     code="PROXY_BAD_REQUEST",
     message="Only paths are understood as request targets: Carryon sends to its configured upstreams only.",
 )
-INTERNAL = Answer(
-    status=502, code="PROXY_INTERNAL", message="Carryon failed on this request; its log says where."
-)
+INTERNAL = Answer(status=502, code="PROXY_INTERNAL", message="Carryon failed on this request; its log says where.")
 #: Statuses of ours that a broken upload explains better than a broken upstream.
 UPSTREAM_FAILED = frozenset({502, 504})
 
@@ -86,9 +84,7 @@ class Handler:
             logger.error("the exchange failed: %s", describe(error))  # noqa: TRY400 - the message may hold content
             outgoing = own(INTERNAL, visit.dialect)
         try:
-            keep = await respond(
-                request, outgoing, close=turned or self.closing, stall=self._bounds.stall
-            )
+            keep = await respond(request, outgoing, close=turned or self.closing, stall=self._bounds.stall)
         finally:
             await outgoing.aclose()
         return Sent(keep_alive=keep and not self.closing)

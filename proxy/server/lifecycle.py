@@ -85,7 +85,7 @@ class Server:
         began = loop.time()
         while loop.time() - began < self._bounds.drain:
             self._listener.hang_up(GRACE)
-            if not self._listener.busy and not self._listener.connections:
+            if not self._listener.connections:
                 return True
             await asyncio.sleep(POLL)
         return not self._listener.busy
@@ -130,9 +130,7 @@ class Server:
         return False
 
 
-async def _open(
-    runner: web.ServerRunner, host: str, port: int, *, sock: socket.socket | None, reuse_port: bool
-) -> int:
+async def _open(runner: web.ServerRunner, host: str, port: int, *, sock: socket.socket | None, reuse_port: bool) -> int:
     if runner.server is None:
         await runner.setup()
     site: web.BaseSite

@@ -6,7 +6,7 @@ import asyncio
 import re
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
@@ -14,6 +14,7 @@ from proxy.message import Headers, Outgoing, end_to_end, values, wire
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http_writer import StreamWriter
 
     from proxy.errors import Answer
 
@@ -79,7 +80,7 @@ async def respond(request: web.BaseRequest, outgoing: Outgoing, *, close: bool, 
     try:
         await request.writer.write(_head(outgoing, length, chunked=chunked, keep=keep, old=old))
         if not empty:
-            await _body(request.writer, outgoing, length, chunked=chunked, stall=stall)
+            await _body(request, outgoing, length, chunked=chunked, stall=stall)
     except asyncio.CancelledError:
         raise
     except Exception:  # noqa: BLE001 - a started reply cannot be mended, whatever broke it: cut it
@@ -123,10 +124,12 @@ def _reason(outgoing: Outgoing) -> str:
 
 
 async def _body(
-    writer: AbstractStreamWriter, outgoing: Outgoing, length: int | None, *, chunked: bool, stall: float
+    request: web.BaseRequest, outgoing: Outgoing, length: int | None, *, chunked: bool, stall: float
 ) -> None:
+    writer = cast("StreamWriter", request.writer)
     if isinstance(outgoing.body, bytes):
-        await writer.write_eof(outgoing.body)
+        async with asyncio.timeout(stall):
+            await writer.write_eof(outgoing.body)
         return
     if chunked:
         writer.enable_chunking()
@@ -138,8 +141,10 @@ async def _body(
             left -= len(chunk)
             if left < 0:
                 raise CutError
-        async with asyncio.timeout(stall):
-            await writer.write(chunk)
+        await writer.write(chunk, drain=False)
+        if request.protocol.writing_paused:  # the client does not keep up: wait for it, but not for ever
+            async with asyncio.timeout(stall):
+                await writer.drain()
     if left:
         raise CutError
     async with asyncio.timeout(stall):

@@ -113,7 +113,7 @@ class Ledger(Protocol):
         ...
 
     async def confirm(self, conversation: str) -> Record | None:
-        """The evidence load: touch, wait for the configured durability, load, on one connection.
+        """Load as evidence: touch, wait for the configured durability, load, on one connection.
 
         Returns None where the durability is not confirmed within `redis.wait_timeout` (SPEC 5.6).
         """

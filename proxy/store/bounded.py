@@ -20,6 +20,7 @@ class Bounded(Generic[K, V]):
         self.weight = 0
 
     def __len__(self) -> int:
+        """Return how many values are held."""
         return len(self._held)
 
     def get(self, key: K) -> V | None:

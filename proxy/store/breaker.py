@@ -41,18 +41,18 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """Redis answered."""
+        """Note that Redis answered."""
         self._failed = 0
         self._probing = False
 
     def failed(self) -> None:
-        """Redis did not answer."""
+        """Note that Redis did not answer."""
         self._failed += 1
         self._until = self._clock() + self._pause
         self._probing = False
 
     def abandoned(self) -> None:
-        """The caller went away before anything was known."""
+        """Note that the caller went away before anything was known."""
         self._probing = False
 
 

@@ -23,11 +23,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
 from proxy.store import StoreConfigError
 from proxy.store.binary import find_server
 from proxy.store.lock import FileLock
@@ -39,12 +34,15 @@ logger = logging.getLogger(__name__)
 
 #: Reading a full append-only file takes seconds; a server that needs longer than this is taken to hang.
 START_WITHIN = 30.0
+#: A server makes its socket before it reads its file: one that lives without a socket has lost it.
+SOCKET_WITHIN = 2.0
 #: With `appendfsync always` all that was confirmed is on disk already: then a kill loses nothing.
 STOP_WITHIN = 10.0
 LOOK_EVERY = 0.5
 BACK_OFF = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 HEALTHY_AFTER = 60.0
 POLL = 0.02
+ANSWER_WITHIN = 1.0
 
 
 class EmbeddedStore:
@@ -66,7 +64,12 @@ class EmbeddedStore:
         try:
             async with _turn(places):
                 users.take(shared=True)
-                await self._ensure(places)
+                try:
+                    await self._ensure(places)
+                except BaseException:
+                    if users.take() and _lives(places):  # nobody else uses it: leave no server without an owner
+                        await self._end(places)
+                    raise
         except OSError as error:
             users.release()
             raise StoreConfigError(f"the embedded store in {places.data} cannot be used: {error}") from error
@@ -97,13 +100,16 @@ class EmbeddedStore:
 
     async def _ensure(self, places: Places) -> None:
         """Return when a server that is ours answers. The caller holds the turn."""
-        until, spawned = time.monotonic() + START_WITHIN, None
+        patience = START_WITHIN if places.socket.exists() else SOCKET_WITHIN
+        until, spawned = time.monotonic() + patience, None
         while not await _answers(places):
             if spawned is not None and spawned.poll() is not None:
+                places.socket.unlink(missing_ok=True)
                 raise StoreConfigError(_why_it_ended(places, spawned.returncode))
             alive = FileLock(places.alive)
             if alive.take():
                 self._process = spawned = self._spawn(places, alive)
+                until = time.monotonic() + START_WITHIN
             if time.monotonic() > until:
                 # It lives but cannot be reached (a cleaner removed its socket, say). It must go before
                 # another may start on the same data.
@@ -157,11 +163,13 @@ class EmbeddedStore:
             await asyncio.sleep(LOOK_EVERY)
             if self._process is not None:
                 self._process.poll()  # reap it: nobody else can
-            if _lives(places):
+            if _lives(places) and places.socket.exists():
                 if time.monotonic() - since > HEALTHY_AFTER:
                     crashes = 0
                 continue
-            logger.warning("the embedded store's server is gone; starting it again (its log: %s)", places.log)
+            logger.warning(
+                "the embedded store's server or its socket is gone; starting it again (its log: %s)", places.log
+            )
             await asyncio.sleep(BACK_OFF[min(crashes, len(BACK_OFF) - 1)])
             crashes, since = crashes + 1, time.monotonic()
             try:
@@ -216,20 +224,39 @@ def _lives(places: Places) -> bool:
 
 async def _answers(places: Places) -> bool:
     """Whether a server answers on the socket and works on our data."""
-    if not places.socket.exists():
-        return False
-    client = Redis(
-        unix_socket_path=str(places.socket), socket_timeout=1.0, retry=Retry(NoBackoff(), 0), decode_responses=True
-    )
     try:
-        found = str((await client.config_get("dir"))["dir"])
-    except (RedisError, OSError, TimeoutError):
+        async with asyncio.timeout(ANSWER_WITHIN):
+            directory = await _directory(places.socket)
+    except (OSError, EOFError, ValueError):  # a time-out is an OSError, a server still loading a ValueError
         return False
-    finally:
-        await client.aclose()
-    if not Path(found).samefile(places.data):
-        raise StoreConfigError(f"a server for other data ({found}) listens on {places.socket}; stop it.")
+    if not _is_data(directory, places):
+        raise StoreConfigError(f"a server for other data ({directory}) listens on {places.socket}; stop it.")
     return True
+
+
+async def _directory(socket: Path) -> str:
+    """Ask a server where its data lies; raise ValueError where it answers with an error.
+
+    In plain words of the protocol: the client library's time-outs may swallow a cancellation on Python 3.11,
+    and a supervisor that cannot be cancelled would hang its owner's stop.
+    """
+    reader, writer = await asyncio.open_unix_connection(socket)
+    try:
+        writer.write(b"CONFIG GET dir\r\n")
+        if await reader.readuntil(b"\r\n") != b"*2\r\n":
+            raise ValueError("not a server that answers")
+        await reader.readuntil(b"dir\r\n")
+        size = int((await reader.readuntil(b"\r\n")).lstrip(b"$"))
+        return os.fsdecode(await reader.readexactly(size))
+    finally:
+        writer.close()
+
+
+def _is_data(directory: str, places: Places) -> bool:
+    try:
+        return Path(directory).samefile(places.data)
+    except OSError:  # it was removed under the server
+        return False
 
 
 def _send(places: Places, sign: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""How a record's index is packed, and which surfaces a commit drops. Pure.
+r"""How a record's index is packed, and which surfaces a commit drops. Pure.
 
 The index is `1\n` (the format) and then, per surface, `<generation> <covered> <operation> <size>\n` and
 `size` bytes of MessagePack with the rest. The line is text because `lua/commit.lua` reads and writes it:

@@ -32,7 +32,7 @@ class FileLock:
 
     async def wait(self) -> None:
         """Take the lock, however long that takes; the caller sets the deadline."""
-        while not self.take():
+        while not self.take():  # noqa: ASYNC110 - the holder is another process: only the kernel knows
             await asyncio.sleep(POLL)
 
     def hand_over(self) -> int:

@@ -56,7 +56,7 @@ class Places:
     @classmethod
     def prepare(cls, state_dir: Path) -> Places:
         """Make and check the directories of `<state_dir>/store`. Raises `StoreConfigError`."""
-        data = Path(os.path.abspath(state_dir), "store")
+        data = state_dir.absolute() / "store"
         _make_private(data, "state_dir")
         _try_to_write(data)
         name = hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]

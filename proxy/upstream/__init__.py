@@ -34,9 +34,7 @@ __all__ = [
 
 #: connect, connect_timeout, tls: nothing was sent. first_byte, stream_idle: too slow. dropped: closed or
 #: cut too early. malformed: not HTTP. invalid: the call itself cannot be put on a wire.
-ErrorKind = Literal[
-    "connect", "connect_timeout", "tls", "first_byte", "stream_idle", "dropped", "malformed", "invalid"
-]
+ErrorKind = Literal["connect", "connect_timeout", "tls", "first_byte", "stream_idle", "dropped", "malformed", "invalid"]
 
 
 class UpstreamError(Exception):
@@ -153,8 +151,8 @@ class Upstream(Protocol):
         """
         ...
 
-    async def ask(self, call: Call, *, timeout: float, limit: int = 16 << 20) -> Answered:
-        """Ask something of our own and return the whole answer, within `timeout` seconds and `limit` bytes.
+    async def ask(self, call: Call, *, within: float, limit: int = 16 << 20) -> Answered:
+        """Ask something of our own and return the whole answer, within `within` seconds and `limit` bytes.
 
         Raises `UpstreamError`; of kind `first_byte` when time is up, `malformed` beyond the limit.
         """

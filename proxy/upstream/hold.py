@@ -132,7 +132,8 @@ async def _beginning(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
     while held.size < bounds.hold_bytes:
         left = began + bounds.hold_time - loop.time()
         try:
-            held.take(await wire.receive(max(left, 0.0)))
+            async with asyncio.timeout(left):
+                held.take(await wire.receive())
         except TimeoutError:
             return delivered("time")
         try:

@@ -43,7 +43,7 @@ class Tail:
             self.whole = False
 
     def read(self) -> bytes | None:
-        """The kept bytes; None where the reply could not be decoded."""
+        """Return the kept bytes, None where the reply could not be decoded."""
         return None if self._decoder is None else b"".join(self._kept)
 
 

@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from proxy.message import end_to_end, pairs
-from proxy.upstream import Bounds, Call, Peer, UpstreamError
+from proxy.upstream import Bounds, Call, ErrorKind, Peer, UpstreamError
 
 if TYPE_CHECKING:
     from proxy.message import Body, Headers
@@ -40,32 +40,22 @@ class Wire:
 
     def __init__(self, response: aiohttp.ClientResponse, bounds: Bounds) -> None:
         self._response = response
-        self._idle = bounds.stream_idle
+        self._content = response.content
         self.status = response.status
         self.reason = response.reason or ""
         self.headers: Headers = end_to_end(pairs(response.raw_headers))
         if response.status == SWITCHING:
             response.close()
             raise UpstreamError("malformed", "the upstream switched protocols unasked")
+        _watch(response, bounds.stream_idle)
 
-    async def receive(self, wait: float | None = None) -> bytes:
-        """Return the next bytes, `b""` at the end; `wait` seconds at most (`TimeoutError`), else the idle time-out."""
-        if wait is not None and wait < self._idle:
-            async with asyncio.timeout(wait):
-                return await self._next()
+    async def receive(self) -> bytes:
+        """Return the next bytes, `b""` at the end. Raises `UpstreamError`: `stream_idle` or `dropped`."""
         try:
-            async with asyncio.timeout(self._idle):
-                return await self._next()
-        except TimeoutError as error:
+            return await self._content.readany()
+        except aiohttp.SocketTimeoutError as error:
             raise UpstreamError("stream_idle", "the upstream fell silent in the middle of its reply") from error
-
-    async def _next(self) -> bytes:
-        try:
-            return await self._response.content.readany()
         except (aiohttp.ClientError, http_exceptions.HttpProcessingError, OSError) as error:
-            # A time-out of ours is a TimeoutError too, hence an OSError.
-            if isinstance(error, TimeoutError):
-                raise
             raise UpstreamError("dropped", "the upstream broke off its reply") from error
 
     async def rest(self) -> AsyncIterator[bytes]:
@@ -78,7 +68,32 @@ class Wire:
         self._response.close()
 
 
-async def put(session: aiohttp.ClientSession, call: Call, peer: Peer, bounds: Bounds, tls: ssl.SSLContext | None) -> Wire:
+def _watch(response: aiohttp.ClientResponse, idle: float) -> None:
+    """Fail the body when nothing comes for `idle` seconds, or when its connection goes.
+
+    The latter because after a malformed chunk aiohttp closes the connection and tells no reader.
+    """
+    connection = response.connection
+    if connection is None or connection.protocol is None:
+        return
+    connection.protocol.read_timeout = idle
+    connection.protocol.start_timeout()
+    closed = connection.protocol.closed
+    content = response.content
+
+    def lost(future: asyncio.Future[None]) -> None:
+        if not future.cancelled():
+            future.exception()
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError())
+
+    if closed is not None:
+        closed.add_done_callback(lost)
+
+
+async def put(
+    session: aiohttp.ClientSession, call: Call, peer: Peer, bounds: Bounds, tls: ssl.SSLContext | None
+) -> Wire:
     """Send a call once and read the head of its reply."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=bounds.connect)
     patience = bounds.connect + bounds.first_byte
@@ -103,27 +118,29 @@ async def put(session: aiohttp.ClientSession, call: Call, peer: Peer, bounds: Bo
     return Wire(response, bounds)
 
 
+#: How aiohttp's failures before the head of a reply are named; the first row that fits decides.
+FAILURES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], ErrorKind, str], ...] = (
+    (aiohttp.ConnectionTimeoutError, "connect_timeout", "no connection to the upstream in time"),
+    (TimeoutError, "first_byte", "no answer from the upstream in time"),
+    ((aiohttp.ClientSSLError, ssl.SSLError), "tls", "no secure connection to the upstream"),
+    (aiohttp.ClientConnectorError, "connect", "no connection to the upstream"),
+    (aiohttp.ClientHttpProxyError, "connect", "the proxy to the upstream refused"),
+    (
+        (aiohttp.ClientResponseError, http_exceptions.HttpProcessingError),
+        "malformed",
+        "the upstream's answer is not HTTP",
+    ),
+    ((aiohttp.InvalidURL, ValueError), "invalid", "this request cannot be put on the wire"),
+    ((aiohttp.ClientError, OSError), "dropped", "the upstream closed the connection without an answer"),
+)
+
+
 def translate(error: BaseException) -> UpstreamError | None:
     """Name a failure of aiohttp before the head of the reply was read; None for what is not the upstream's."""
-    match error:
-        case aiohttp.ConnectionTimeoutError():
-            return UpstreamError("connect_timeout", "no connection to the upstream in time")
-        case TimeoutError():
-            return UpstreamError("first_byte", "no answer from the upstream in time")
-        case aiohttp.ClientSSLError() | ssl.SSLError():
-            return UpstreamError("tls", "no secure connection to the upstream")
-        case aiohttp.ClientConnectorError() | aiohttp.ClientProxyConnectionError():
-            return UpstreamError("connect", "no connection to the upstream")
-        case aiohttp.ClientHttpProxyError():
-            return UpstreamError("connect", "the proxy to the upstream refused")
-        case aiohttp.ClientResponseError() | http_exceptions.HttpProcessingError():
-            return UpstreamError("malformed", "the upstream's answer is not HTTP")
-        case aiohttp.InvalidURL() | ValueError():
-            return UpstreamError("invalid", "this request cannot be put on the wire")
-        case aiohttp.ClientError() | OSError():
-            return UpstreamError("dropped", "the upstream closed the connection without an answer")
-        case _:
-            return None
+    for types, kind, message in FAILURES:
+        if isinstance(error, types):
+            return UpstreamError(kind, message)
+    return None
 
 
 def _headers(call: Call) -> CIMultiDict[str]:
@@ -137,7 +154,7 @@ def _headers(call: Call) -> CIMultiDict[str]:
     result: CIMultiDict[str] = CIMultiDict()
     for name, value in end_to_end(call.headers):
         low = name.lower()
-        if low == "expect" or low == "host" or (low == "content-length" and isinstance(call.body, bytes)):
+        if low in {"expect", "host"} or (low == "content-length" and isinstance(call.body, bytes)):
             continue
         result.add(spelled.setdefault(low, name), _writable(value))
     if isinstance(call.body, bytes) and (call.body or call.method not in BODILESS):

@@ -7,7 +7,7 @@ answers `ask` from a script, and applies each proposal through the real surface 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from proxy.compaction.job import Proposed, Refused, View
 from proxy.core.meter import Meter
 from proxy.core.ranges import units
-from proxy.core.surface import Carry, Keep, Put, raw_projection, replace
+from proxy.core.surface import Carry, Keep, Projection, Put, raw_projection, replace
 from proxy.core.transcript import Item, Transcript
 from proxy.dialects import Answer
 from proxy.dialects.chat import CHAT
@@ -48,7 +48,7 @@ def call(id_: str, name: str = "read_file", **arguments: object) -> dict[str, ob
     return calls((id_, name, arguments))
 
 
-def calls(*wanted: tuple[str, str, dict[str, object]]) -> dict[str, object]:
+def calls(*wanted: tuple[str, str, Mapping[str, object]]) -> dict[str, object]:
     """An assistant message that calls several."""
     listed = [
         {"id": id_, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
@@ -81,7 +81,7 @@ def steps(count: int, size: int = 400, *, start: int = 0) -> list[dict[str, obje
 
 def a_summary(text: str = "Everything that matters was noted here with care.") -> Answer:
     """A good summary in the wanted form."""
-    names = "Objective,Rules and preferences,Requests,State of the work,Artifacts,Findings and errors".split(",")
+    names = ["Objective", "Rules and preferences", "Requests", "State of the work", "Artifacts", "Findings and errors"]
     return Answer(text="\n".join(f"## {name}\n{text}" for name in names), finish="stop", model="m")
 
 
@@ -116,6 +116,7 @@ class ScriptedJob:
         self.seconds_left = seconds
         self.now = raw_projection(transcript)
         self.script = list(answers)
+        self._seen: tuple[Projection, View] | None = None
         self.asked: list[Asked] = []
         self.surfaces: list[tuple[str, Carry]] = []
         self.refused: list[str] = []
@@ -124,6 +125,13 @@ class ScriptedJob:
     @property
     def view(self) -> View:
         """The conversation as it stands now."""
+        now = self.now
+        if self._seen is not None and self._seen[0] is now and self._seen[1].policy is self.policy:
+            return self._seen[1]
+        self._seen = (now, self._look())
+        return self._seen[1]
+
+    def _look(self) -> View:
         now = self.now
         return View(
             dialect=CHAT,

@@ -23,18 +23,17 @@ FULL = Packed(
 
 def test_the_parts_stand_in_order_and_the_rest_outside_the_models_text() -> None:
     """Note, task, newest, words, rules, files, summary."""
-    assert written(FULL, 2_000, estimate) == "\n\n".join(
-        (
-            NOTE,
-            "<conversation_task>\nThe task.\n</conversation_task>",
-            "<conversation_newest_user_message>\nNewest.\n</conversation_newest_user_message>",
-            "<conversation_user_words>\nSome words.\n</conversation_user_words>",
-            "<conversation_rules>\n- Never push.\n</conversation_rules>",
-            "<conversation_files_modified>\na.py\n</conversation_files_modified>",
-            "<conversation_files_read>\nb.py\n</conversation_files_read>",
-            '<conversation_summary covers="items 1-118">\nWhat happened.\n</conversation_summary>',
-        )
-    )
+    parts = [
+        NOTE,
+        "<conversation_task>\nThe task.\n</conversation_task>",
+        "<conversation_newest_user_message>\nNewest.\n</conversation_newest_user_message>",
+        "<conversation_user_words>\nSome words.\n</conversation_user_words>",
+        "<conversation_rules>\n- Never push.\n</conversation_rules>",
+        "<conversation_files_modified>\na.py\n</conversation_files_modified>",
+        "<conversation_files_read>\nb.py\n</conversation_files_read>",
+        '<conversation_summary covers="items 1-118">\nWhat happened.\n</conversation_summary>',
+    ]
+    assert written(FULL, 2_000, estimate).split("\n\n") == parts
 
 
 def test_the_note_says_what_the_text_is_and_that_the_newest_message_wins() -> None:
@@ -58,7 +57,9 @@ def test_forged_tags_are_inert_wherever_they_come_from(tag: str) -> None:
     """In the model's text, in users' words, in paths."""
     bad = f"x {tag} y"
     pinned = Pins(task=bad, newest=f"2{bad}", rules=(f"3{bad}",), words=(f"4{bad}",))
-    text = written(Packed(pins=pinned, modified=(f"5{bad}",), read=(f"6{bad}",), summary=bad, covers=3), 4_000, estimate)
+    text = written(
+        Packed(pins=pinned, modified=(f"5{bad}",), read=(f"6{bad}",), summary=bad, covers=3), 4_000, estimate
+    )
     tags = re.findall(r"<\s*/?\s*conversation_\w+", text, re.IGNORECASE)
     assert len(tags) == 14
     assert text.count("&lt;") == 7

@@ -12,7 +12,9 @@ from tests.compaction.scripted import estimate
 
 def ran(command: str, output: str, *, error: bool = False) -> list[Said]:
     """A shell step."""
-    asked = Said(role="assistant", text="", calls=(Call(id=command, name="bash", arguments=f'{{"command": "{command}"}}'),))
+    asked = Said(
+        role="assistant", text="", calls=(Call(id=command, name="bash", arguments=f'{{"command": "{command}"}}'),)
+    )
     return [asked, Said(role="tool", text="", results=(Result(id=command, text=output, error=error),))]
 
 

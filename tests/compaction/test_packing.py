@@ -21,8 +21,16 @@ def view(*messages: dict[str, object], fixed: int = 0, covered: int = 0, carry: 
 
 def test_orders_in_tool_results_and_assistant_text_are_no_pins() -> None:
     """That would be a way in; system text is no source either."""
-    system = {"role": "system", "content": ORDER}
-    messages = [user("Fix it."), call("a", path="x.py"), result("a", ORDER), says(ORDER), system, user("Go on."), says("ok")]
+    system: dict[str, object] = {"role": "system", "content": ORDER}
+    messages = [
+        user("Fix it."),
+        call("a", path="x.py"),
+        result("a", ORDER),
+        says(ORDER),
+        system,
+        user("Go on."),
+        says("ok"),
+    ]
     found = head(view(*messages), 7)
     assert (found.pins.task, found.pins.rules, found.pins.words) == ("Fix it.", (), ("Go on.",))
     assert ORDER not in str(found.carry(2_000, estimate, {}))
@@ -49,7 +57,7 @@ def test_a_client_that_writes_like_a_carrier_is_only_a_user() -> None:
 
 def test_what_was_kept_beside_a_carrier_is_packed_already() -> None:
     """Its acknowledgement and system items; not the tail that a prune had rewritten."""
-    system = {"role": "system", "content": "s"}
+    system: dict[str, object] = {"role": "system", "content": "s"}
     seen = view(user(NOTE), says(ACKNOWLEDGEMENT), system, user("u"), says("a"), fixed=4)
     assert already_packed(seen) == 3
     assert kept(seen, 4) == (2,)

@@ -41,6 +41,19 @@ def test_rule_sentences_are_taken_whole_from_where_they_stand() -> None:
     assert [*rule_sentences(text)] == ["Never push to main!", "always run `make check`"]
 
 
+def test_one_word_is_no_rule_but_one_sentence_without_spaces_is() -> None:
+    """Chinese and Japanese write words together."""
+    assert [*rule_sentences("Always!\n必须使用中文回答。\nThanks.")] == ["必须使用中文回答。"]
+
+
+def test_orders_before_and_after_a_long_paste_are_found() -> None:
+    """The middle of a very long message is not searched."""
+    paste = "never mind this line\n" * 10_000
+    found = [*rule_sentences(f"Always be brief.\n{paste}\nNever push.")]
+    assert (found[0], found[-1]) == ("Always be brief.", "Never push.")
+    assert len(found) < 2_500
+
+
 def test_patterns_of_the_policy_name_further_rules() -> None:
     """Regular expressions, in any case."""
     assert [*rule_sentences("House style: tabs. Bye now.", ["^house style"])] == ["House style: tabs."]
@@ -67,16 +80,16 @@ def test_the_newest_texts_are_kept_oldest_first() -> None:
     assert len(kept) == 2
 
 
-@given(TEXTS, st.integers(8, 400), st.booleans())
+@given(texts=TEXTS, budget=st.integers(8, 400), newest=st.booleans())
 def test_fitted_pins_are_within_their_shares_and_fitting_again_changes_nothing(
-    texts: list[str], budget: int, newest: bool
+    texts: list[str], budget: int, *, newest: bool
 ) -> None:
     """An eighth of the surface each for task, newest message and rules."""
     once = fitted(found(*texts, newest=newest), budget, estimate)
     assert estimate(once.task) <= budget // 8
     assert estimate(once.newest) <= budget // 8
     assert sum(map(estimate, once.rules)) <= budget // 8
-    assert sum(map(estimate, once.words)) <= budget // 2
+    assert sum(map(estimate, once.words)) <= budget
     assert fitted(once, budget, estimate) == once
 
 

@@ -1,5 +1,7 @@
 """Asking for a summary is arithmetic first; what comes back is judged before anything is stored."""
 
+# ruff: noqa: RUF001 - punctuation of other languages is meant
+
 from __future__ import annotations
 
 from dataclasses import replace

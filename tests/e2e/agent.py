@@ -12,12 +12,12 @@ from typing import Any
 Message = dict[str, Any]
 
 SYSTEM = (
-    "You are a careful coding agent in a Python repository. Read before you write, keep every change small, run the tests"
-    " after each change, and report what you did in one or two sentences. Never touch generated files."
+    "You are a careful coding agent in a Python repository. Read before you write, keep every change small, run the"
+    " tests after each change, and report what you did in one or two sentences. Never touch generated files."
 )
 TASK = (
-    "The billing service rounds invoices wrongly. Find every place that rounds money, make them use one function, and keep"
-    " the public names as they are. Never change the database schema."
+    "The billing service rounds invoices wrongly. Find every place that rounds money, make them use one function, and"
+    " keep the public names as they are. Never change the database schema."
 )
 
 
@@ -32,10 +32,10 @@ TOOLS = [
     _tool("run_tests", "Run the tests of a folder.", "path"),
 ]
 
-_WORDS = (
-    "invoice total amount currency round decimal ledger customer account balance tax discount line item payment refund"
-    " exchange rate period report monthly statement due date credit note budget cost price quantity unit net gross"
-).split()
+_WORDS = """
+invoice total amount currency round decimal ledger customer account balance tax discount line item payment refund
+exchange rate period report monthly statement due date credit note budget cost price quantity unit net gross
+""".split()  # noqa: SIM905 - words read better than a column of quotes
 
 
 def opening() -> list[Message]:
@@ -44,13 +44,17 @@ def opening() -> list[Message]:
 
 
 def step(number: int) -> list[Message]:
-    """One step: a remark with three parallel calls, their results of 300 to 3,000 characters, and a closing sentence."""
+    """One step: a remark with three parallel calls, their results of 300 to 3,000 characters, a closing sentence."""
     calls = [
         _call(number, "read", "read_file", path=f"billing/module_{number}.py"),
         _call(number, "find", "search", pattern=f"round_{_WORDS[number % len(_WORDS)]}"),
         _call(number, "test", "run_tests", path=f"tests/billing/test_module_{number}.py"),
     ]
-    results = [_source(number, 3_000), _hits(number, 1_000), f"{number + 3} passed, 0 failed\n" + _hits(number + 7, 300)]
+    results = [
+        _source(number, 3_000),
+        _hits(number, 1_000),
+        f"{number + 3} passed, 0 failed\n" + _hits(number + 7, 300),
+    ]
     return [
         {"role": "assistant", "content": f"Now module {number}.", "tool_calls": calls},
         *(_result(call, text) for call, text in zip(calls, results, strict=True)),

@@ -47,7 +47,7 @@ class Carryon:
         self._log.touch()
         seen = self._log.stat().st_size
         with self._log.open("ab") as out:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
                 self._arguments, stdout=out, stderr=out, env=self._environment, start_new_session=True
             )
         until = time.monotonic() + _START_SECONDS

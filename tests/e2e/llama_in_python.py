@@ -1,6 +1,7 @@
 """Run llama.cpp's own HTTP server out of the `xllamacpp` package until terminated.
 
-Arguments: model file, port, context size, threads. It is the server of `llama-server`, compiled for any x86-64 processor.
+Arguments: model file, port, context size, threads. It is the server of `llama-server`, compiled so that it runs on any
+x86-64 processor.
 """
 
 from __future__ import annotations

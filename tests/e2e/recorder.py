@@ -36,7 +36,9 @@ class Recorder:
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         await self._runner.cleanup()
         await self._session.close()
 

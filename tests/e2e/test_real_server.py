@@ -5,6 +5,7 @@ No mock and no stand-in: only a recorder between Carryon and the server, that pa
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -21,14 +22,17 @@ from tests.e2e.carryon import Carryon
 from tests.e2e.llama import CONTEXT, MODEL, LlamaServer
 from tests.e2e.recorder import TURN, Recorder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Output tokens per turn: what costs time here is reading, not writing.
 LIMIT = 8
-#: Turns are asked after so many steps of the agent; the last history is over three windows long.
-GROWTH = (1, 5, 8, 12, 16, 20)
-#: A history that overflows the window at once.
-TOO_LONG = 8
+#: Turns are asked after so many steps of the agent: well below the window, over the threshold, and beyond; the last
+#: history is over three windows long.
+GROWTH = (3, 5, 8, 12, 16, 20)
+#: Seconds an agent's tools take between two turns, and Carryon has to ask for the window.
+BETWEEN = 1.0
+#: A history that overflows the window at once, by so much that pruning does not suffice.
+TOO_LONG = 20
 #: A bad summariser of 40 tokens a second may not hold the one slot for minutes; after two failures the outline serves.
 PATIENCE = {"CARRYON_DEFAULTS__SUMMARY__BACKGROUND_TIMEOUT": "20s", "CARRYON_DEFAULTS__SUMMARY__TIMEOUT": "15s"}
 
@@ -56,7 +60,7 @@ class Agent:
     """A real OpenAI client that asks as an agent does."""
 
     def __init__(self, base_url: str) -> None:
-        self._client = openai.AsyncOpenAI(base_url=base_url, api_key="sk-local", max_retries=0, timeout=120)
+        self._client = openai.AsyncOpenAI(base_url=base_url, api_key="sk-local", max_retries=0, timeout=280)
 
     async def close(self) -> None:
         """Close its connections."""
@@ -129,12 +133,13 @@ async def test_without_carryon_the_conversation_ends_in_the_servers_own_error(ll
 async def test_with_carryon_every_turn_is_answered_to_three_times_the_window(
     llama_server: LlamaServer, tmp_path: Path
 ) -> None:
-    """No window is configured: it is asked for, pressure packs, every turn is answered, and a restart forgets nothing."""
+    """No window is configured: it is asked for, pressure packs, all turns are answered, a restart forgets nothing."""
     said = []
     async with Recorder(llama_server.url, LIMIT) as recorder:
         async with carried(recorder.url, tmp_path) as (carryon, agent):
             for number, steps in enumerate(GROWTH):
                 said.append(await agent.ask(conversation(steps), stream=number % 2 == 1, turn=f"{steps}"))
+                await asyncio.sleep(BETWEEN)
             assert await carryon.stop() == 0
         async with carried(recorder.url, tmp_path) as (carryon, agent):
             after = await agent.ask(conversation(GROWTH[-1] + 1), stream=True, turn="restarted")
@@ -149,13 +154,17 @@ async def test_with_carryon_every_turn_is_answered_to_three_times_the_window(
     _tell(carryon, recorder)
 
 
-async def test_an_overflow_nobody_saw_coming_is_packed_and_sent_again(llama_server: LlamaServer, tmp_path: Path) -> None:
-    """Told a window of a million tokens, Carryon learns from the refusal, packs, and the client sees only the answer."""
-    async with Recorder(llama_server.url, LIMIT) as recorder:
-        async with carried(recorder.url, tmp_path, "--window", "1000000") as (carryon, agent):
-            first = await agent.ask(conversation(1), stream=True, turn="1")
-            rescued = await agent.ask(conversation(TOO_LONG), stream=True, turn="rescued")
-            assert await carryon.stop() == 0
+async def test_an_overflow_nobody_saw_coming_is_packed_and_sent_again(
+    llama_server: LlamaServer, tmp_path: Path
+) -> None:
+    """Told of a window of a million tokens, Carryon packs at the refusal, and the client sees only the answer."""
+    async with (
+        Recorder(llama_server.url, LIMIT) as recorder,
+        carried(recorder.url, tmp_path, "--window", "1000000") as (carryon, agent),
+    ):
+        first = await agent.ask(conversation(1), stream=True, turn="1")
+        rescued = await agent.ask(conversation(TOO_LONG), stream=True, turn="rescued")
+        assert await carryon.stop() == 0
     assert (first.action, rescued.action) == ("pass", "overflow-retry")
     assert rescued.text
     assert rescued.generation >= 1
@@ -169,7 +178,8 @@ def _tell(carryon: Carryon, recorder: Recorder) -> None:
     commits = carryon.events("commit")
     kinds = Counter(commit["summary"] for commit in commits)
     failed = len(carryon.events("summary-failed")) + len(carryon.events("summary-refused"))
-    print(f"packings: S1={kinds['S1']} S4={kinds['S4']} prune={kinds['prune']}; summary calls={recorder.summaries} ({failed} failed)")
+    counts = " ".join(f"{kind}={kinds[kind]}" for kind in ("S1", "S4", "prune"))
+    print(f"packings: {counts}; summary calls: {recorder.summaries}, {failed} of them failed")
     assert commits
     assert sum(kinds[kind] for kind in ("S1", "S4", "prune")) == len(commits)
     assert not carryon.events("internal-fault")

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+
 from proxy.message import Incoming, Outgoing
 from proxy.server import ServerBounds
 from proxy.server.handler import Exchange

@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
 from proxy.server import connection
 from proxy.server.connection import Listener, NoParserError
-
 from tests.sockets import client, exchange
 
 if TYPE_CHECKING:
@@ -34,26 +34,34 @@ MALFORMED: dict[str, bytes] = {
     "bad version": b"GET /v1/models HTTP/9.9\r\nHost: h\r\nAuthorization: " + SECRET + b"\r\n\r\n",
     "bad method": b"G@T /v1/models HTTP/1.1\r\nHost: h\r\nAuthorization: " + SECRET + b"\r\n\r\n",
     "space in target": b"GET /v1/mod els HTTP/1.1\r\nHost: h\r\nAuthorization: " + SECRET + b"\r\n\r\n",
-    "length not a number": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 1x\r\nA: " + SECRET + b"\r\n\r\nx",
+    "length not a number": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 1x\r\nA: "
+    + SECRET
+    + b"\r\n\r\nx",
     "length negative": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\nA: " + SECRET + b"\r\n\r\n",
     "length signed": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\nA: " + SECRET + b"\r\n\r\nx",
     "two lengths": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n" + SECRET,
-    "equal lengths": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n" + SECRET,
+    "equal lengths": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n"
+    + SECRET,
     "length list": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1\r\n\r\n" + SECRET,
     "length huge": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999999\r\n\r\n" + SECRET,
-    "length and chunks": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"0\r\n\r\nGET /v1/" + SECRET + b" HTTP/1.1\r\nHost: h\r\n\r\n",
-    "chunks and length": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n"
-    b"0\r\n\r\nGET /v1/" + SECRET + b" HTTP/1.1\r\nHost: h\r\n\r\n",
-    "chunks twice": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"
-    b"\r\n0\r\n\r\n" + SECRET,
-    "unknown transfer coding": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + SECRET,
-    "chunked not last": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n" + SECRET,
-    "hidden chunked": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n" + SECRET,
+    "length and chunks": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n"
+    b"\r\n0\r\n\r\nGET /v1/" + SECRET + b" HTTP/1.1\r\nHost: h\r\n\r\n",
+    "chunks and length": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n"
+    b"\r\n0\r\n\r\nGET /v1/" + SECRET + b" HTTP/1.1\r\nHost: h\r\n\r\n",
+    "chunks twice": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECRET,
+    "unknown transfer coding": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"
+    + SECRET,
+    "chunked not last": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"
+    + SECRET,
+    "hidden chunked": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n"
+    + SECRET,
     "chunk size overflow": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
     b"fffffffffffffffff\r\n" + SECRET,
-    "chunk size negative": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n" + SECRET,
-    "chunk with bare lf": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n" + SECRET,
+    "chunk size negative": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
+    + SECRET,
+    "chunk with bare lf": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n"
+    + SECRET,
     "long line": b"GET /v1/" + SECRET * 4000 + b" HTTP/1.1\r\nHost: h\r\n\r\n",
     "long header": b"GET /v1/models HTTP/1.1\r\nHost: h\r\nA: " + SECRET * 4000 + b"\r\n\r\n",
     "many headers": b"GET /v1/models HTTP/1.1\r\nHost: h\r\n" + b"A: b\r\n" * 2000 + b"B: " + SECRET + b"\r\n\r\n",
@@ -74,7 +82,7 @@ NO_SUCH_PATH = {"climbing", "climbing, encoded"}
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_malformed_requests_get_one_fixed_answer(
-    serving: Serving, name: str, apart: bool, caplog: pytest.LogCaptureFixture
+    serving: Serving, name: str, *, apart: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Never 500, nothing reaches the exchange, and no word of the request comes back or is logged.
 
@@ -94,7 +102,9 @@ async def test_malformed_requests_get_one_fixed_answer(
     assert SECRET.decode() not in caplog.text
 
 
-@pytest.mark.parametrize("name", ["two lengths", "equal lengths", "length and chunks", "chunks and length", "hidden chunked"])
+@pytest.mark.parametrize(
+    "name", ["two lengths", "equal lengths", "length and chunks", "chunks and length", "hidden chunked"]
+)
 async def test_smuggling_never_reaches_the_exchange(serving: Serving, name: str) -> None:
     """Ambiguous framing is refused, and the connection with it."""
     async with serving() as served:
@@ -107,10 +117,9 @@ async def test_smuggling_never_reaches_the_exchange(serving: Serving, name: str)
 async def test_pipelined_requests_are_answered_one_by_one_in_order(serving: Serving) -> None:
     """Three in, three out; garbage behind them gets one 400."""
     post = b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n"
-    async with serving() as served:
-        async with client(served.port) as peer:
-            await peer.send(post + b"a" + post + b"b" + post + b"c", b"garbage\r\n\r\n", pause=0.1)
-            raw = await peer.rest()
+    async with serving() as served, client(served.port) as peer:
+        await peer.send(post + b"a" + post + b"b" + post + b"c", b"garbage\r\n\r\n", pause=0.1)
+        raw = await peer.rest()
     bodies = [part[-1:] for part in raw.split(b"HTTP/1.")[1:4]]
     assert bodies == [b"a", b"b", b"c"]
     assert raw.count(b" 400 ") == 1
@@ -193,8 +202,9 @@ async def test_too_many_connections_are_turned_away(serving: Serving) -> None:
 
 
 async def test_without_the_c_parser_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """aiohttp's parser in Python is laxer."""
+    """Aiohttp's parser in Python is laxer."""
     from aiohttp.http_parser import HttpRequestParserPy
+
     from proxy.server import ServerBounds
 
     monkeypatch.setattr(connection, "HttpRequestParser", HttpRequestParserPy)

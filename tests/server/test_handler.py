@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
+
 from proxy.message import Incoming, Outgoing
 from proxy.server.handler import describe
-
 from tests.sockets import client, exchange
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ async def test_a_fault_of_ours_is_502_counted_and_logged_without_content(
 @pytest.mark.parametrize("path", [b"/v1/responses", b"/", b"/v1/realtime?model=x"])
 async def test_a_websocket_is_426_at_once(serving: Serving, path: bytes) -> None:
     """Clients fall back to HTTP; nothing reaches the exchange."""
-    raw = b"GET %s HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: x\r\n\r\n" % path
+    raw = (
+        b"GET %s HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: x\r\n\r\n"
+        % path
+    )
     async with serving() as served:
         got = await exchange(served.port, raw)
     assert got.startswith(b"HTTP/1.1 426 ")
@@ -127,7 +130,7 @@ def test_a_description_holds_no_message(caplog: pytest.LogCaptureFixture) -> Non
     """Type and places only."""
     caplog.set_level(logging.DEBUG)
     try:
-        {}["secret"]  # noqa: B018
+        {}["secret"]
     except KeyError as error:
         text = describe(error)
     assert text.startswith("builtins.KeyError at test_handler.py:")

@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from proxy.message import Incoming, Outgoing
 from proxy.server.intake import Budget, TurnedAwayError
-
-from tests.sockets import client, exchange
+from tests.sockets import client, exchange, until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Serving
@@ -71,7 +71,9 @@ async def test_a_body_said_to_be_too_large_is_refused_before_it_is_sent(serving:
 async def test_a_body_that_turns_out_too_large_is_refused(serving: Serving) -> None:
     """Chunked bodies are counted as they come."""
     async with serving(max_body=100) as served:
-        raw = await exchange(served.port, POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"64\r\n%s\r\n" % bytes(100) * 2)
+        raw = await exchange(
+            served.port, POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"64\r\n%s\r\n" % bytes(100) * 2
+        )
     assert status(raw) == 413
     assert not served.seen
 
@@ -119,8 +121,7 @@ async def test_more_bytes_in_flight_than_allowed_is_503_before_reading(serving: 
 
     async with serving(answer, max_inflight_bytes=150) as served, client(served.port) as peer:
         await peer.send(POST + b"Content-Length: 100\r\n\r\n" + bytes(100))
-        while not served.seen:
-            await asyncio.sleep(0.01)
+        await until(lambda: served.seen)
         raw = await exchange(served.port, POST + b"Content-Length: 100\r\n\r\n")
         assert status(raw) == 503
         assert b"\r\nRetry-After: 1\r\n" in raw
@@ -129,6 +130,16 @@ async def test_more_bytes_in_flight_than_allowed_is_503_before_reading(serving: 
         assert served.server.inflight_bytes == 0
         raw = await exchange(served.port, POST + b"Connection: close\r\nContent-Length: 100\r\n\r\n" + bytes(100))
         assert status(raw) == 200
+
+
+async def test_a_chunked_body_counts_as_it_comes(serving: Serving) -> None:
+    """What did not say its length is turned away when it no longer fits, and gives back what it held."""
+    chunk = b"64\r\n%s\r\n" % bytes(100)
+    async with serving(max_inflight_bytes=150) as served:
+        raw = await exchange(served.port, POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 2)
+        assert status(raw) == 503
+        assert served.seen == []
+        assert served.server.inflight_bytes == 0
 
 
 async def test_broken_chunks_are_400(serving: Serving) -> None:

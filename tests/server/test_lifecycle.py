@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+
 from proxy.message import Incoming, Outgoing
 from proxy.server import ServerBounds
 from proxy.server.lifecycle import Server
-
-from tests.sockets import Peer, client, exchange
+from tests.sockets import Peer, client, exchange, until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Serving
@@ -31,6 +31,7 @@ class Streams:
         self.end = asyncio.Event()
 
     async def __call__(self, _: Incoming) -> Outgoing:
+        """Answer with a stream."""
         return Outgoing(status=200, headers=(), body=self._frames())
 
     async def _frames(self) -> AsyncIterator[bytes]:
@@ -52,8 +53,7 @@ async def test_a_drain_loses_no_open_stream(serving: Serving) -> None:
             await half.send(POST + b"ab")
             await idle.send(b"HEAD /v1/models HTTP/1.1\r\nHost: h\r\n\r\n")
             await idle.message(bodiless=True)
-            while streams.begun < 20:
-                await asyncio.sleep(0.01)
+            await until(lambda: streams.begun == 20)
             draining = asyncio.ensure_future(served.server.drain())
             assert await idle.gone() < 1
             assert served.server.readiness() is None
@@ -74,8 +74,7 @@ async def test_replies_during_a_drain_end_their_connection(serving: Serving) -> 
     streams = Streams()
     async with serving(streams) as served, client(served.port) as peer:
         await peer.send(POST)
-        while not served.server._listener.busy:  # noqa: SLF001
-            await asyncio.sleep(0.01)
+        await until(lambda: served.server._listener.busy)
         draining = asyncio.ensure_future(served.server.drain())
         await asyncio.sleep(0.1)
         streams.end.set()
@@ -89,8 +88,7 @@ async def test_a_drain_has_an_end(serving: Serving) -> None:
     streams = Streams()
     async with serving(streams, drain=0.3) as served, client(served.port) as peer:
         await peer.send(GET)
-        while not streams.begun:
-            await asyncio.sleep(0.01)
+        await until(lambda: streams.begun)
         assert await served.server.drain() is False
         await served.server.close()
         raw = await peer.rest()
@@ -107,8 +105,7 @@ async def test_sigterm_drains_and_the_probes_say_so() -> None:
     async with asyncio.timeout(10), client(port) as peer:
         assert b"200 OK" in await exchange(admin, readyz)
         await peer.send(GET)
-        while not streams.begun:
-            await asyncio.sleep(0.01)
+        await until(lambda: streams.begun)
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(0.2)
         assert b" 503 " in await exchange(admin, readyz)
@@ -129,8 +126,7 @@ async def test_a_second_sigint_stops_at_once() -> None:
     running = asyncio.ensure_future(server.run())
     async with asyncio.timeout(10), client(port) as peer:
         await peer.send(GET)
-        while not streams.begun:
-            await asyncio.sleep(0.01)
+        await until(lambda: streams.begun)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0.1)
         assert not running.done()

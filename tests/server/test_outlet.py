@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
+
 from proxy.errors import Answer
 from proxy.message import Headers, Incoming, Outgoing
 from proxy.server.outlet import own
-
 from tests.sockets import client, exchange
 
 if TYPE_CHECKING:
@@ -166,6 +166,27 @@ async def test_a_client_that_does_not_read_holds_the_upstream_back(serving: Serv
         await asyncio.sleep(0.2)
         assert taken == first
         assert taken < 64 << 20
+
+
+async def test_a_client_that_never_reads_is_cut_off(serving: Serving) -> None:
+    """Its upstream is not held for ever."""
+    closed = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1 << 20)
+
+    async def aclose() -> None:
+        closed.set()
+
+    async def answer(_: Incoming) -> Outgoing:
+        return Outgoing(status=200, headers=(), body=endless(), aclose=aclose)
+
+    async with serving(answer, stall=0.3) as served, client(served.port) as peer:
+        await peer.send(GET)
+        async with asyncio.timeout(3):
+            await closed.wait()
+        assert served.server.active == 0
 
 
 def test_own_answers_say_what_they_are() -> None:

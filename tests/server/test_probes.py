@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from proxy.message import Incoming
 from proxy.server.probes import Probes
 
@@ -29,7 +30,9 @@ async def test_draining_is_not_ready() -> None:
     assert (await ask(Probes(lambda: None), "/readyz"))[0] == 503
 
 
-@pytest.mark.parametrize(("target", "method"), [("/", "GET"), ("/metrics", "GET"), ("/livez", "POST"), ("/livez/", "GET")])
+@pytest.mark.parametrize(
+    ("target", "method"), [("/", "GET"), ("/metrics", "GET"), ("/livez", "POST"), ("/livez/", "GET")]
+)
 async def test_nothing_else_is_there(target: str, method: str) -> None:
     """404."""
     assert (await ask(Probes(tuple), target, method))[0] == 404

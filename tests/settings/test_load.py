@@ -207,6 +207,13 @@ def test_any_value_may_come_from_a_variable_or_a_file(tmp_path: Path) -> None:
     assert (settings.listen.port, settings.models[0].model) == (9, "gpt")
 
 
+def test_a_value_from_a_variable_is_not_shown_in_a_mistake() -> None:
+    """It may be a secret in the wrong place; its name is enough."""
+    with pytest.raises(ConfigError, match=r"… has no unit \(value of env:PIN\)") as refusal:
+        load(None, {"PIN": "31337", "CARRYON_REDIS__TTL": "env:PIN"})
+    assert "31337" not in str(refusal.value)
+
+
 def test_an_upstream_of_the_command_line_is_the_default_one(tmp_path: Path) -> None:
     """Those of the file stay reachable by name."""
     file = tmp_path / "c.yaml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Self
 
 
 class Chaos:
@@ -22,11 +23,13 @@ class Chaos:
         self.silent = False
         self.accepted = 0
 
-    async def __aenter__(self) -> Chaos:
+    async def __aenter__(self) -> Self:
+        """Listen."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Close and end what still runs."""
         assert self._server is not None
         self._server.close()
         for task in list(self._tasks):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from tests.store.servers import Server
 
 @pytest.fixture(scope="session")
 def binary() -> Path:
-    """The server that the embedded store runs."""
+    """Find the server that the embedded store runs."""
     return find_server()
 
 
@@ -40,7 +42,7 @@ def shared_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared_server: Server) -> Server:
-    """The shared server, empty."""
+    """Empty the shared server."""
     client = shared_server.client()
     client.flushall()
     client.config_set("maxmemory", "0")
@@ -66,8 +68,8 @@ async def open_ledger() -> AsyncIterator[Callable[..., RedisLedger]]:
     """Open a ledger on a URL; generous time-outs unless the test is about them."""
     opened: list[RedisLedger] = []
 
-    def make(url: str, **options: object) -> RedisLedger:
-        opened.append(RedisLedger(url, **{"timeout": 5.0, "durability": "memory", **options}))
+    def make(url: str, *, clock: Callable[[], float] = time.monotonic, **terms: Any) -> RedisLedger:
+        opened.append(RedisLedger(url, clock=clock, **{"timeout": 5.0, "durability": "memory", **terms}))
         return opened[-1]
 
     yield make
@@ -77,19 +79,19 @@ async def open_ledger() -> AsyncIterator[Callable[..., RedisLedger]]:
 
 @pytest.fixture
 async def ledger(server: Server, open_ledger: Callable[..., RedisLedger]) -> RedisLedger:
-    """A ledger on the shared server."""
+    """Open a ledger on the shared server."""
     return open_ledger(server.url)
 
 
 @pytest.fixture
 async def chaos(server: Server) -> AsyncIterator[Chaos]:
-    """A misbehaving proxy before the shared server."""
+    """Put a misbehaving proxy before the shared server."""
     async with Chaos(server.socket) as proxy:
         yield proxy
 
 
 def entry(operation: str, *, covered: int = 4, base: int = 0, at: int = 1_790_000_000) -> Entry:
-    """An entry as a compaction would make it."""
+    """Return an entry as a compaction would make it."""
     return Entry(
         generation=0,
         operation=operation,
@@ -107,6 +109,8 @@ def entry(operation: str, *, covered: int = 4, base: int = 0, at: int = 1_790_00
 async def commit_one(ledger: RedisLedger, conversation: str, operation: str, **options: int) -> Record:
     """Commit on top of what is stored and return the record after it."""
     loaded = await ledger.load(conversation)
-    assert await ledger.commit(conversation, loaded, entry(operation, **options), b"surface of " + operation.encode())\
+    assert (
+        await ledger.commit(conversation, loaded, entry(operation, **options), b"surface of " + operation.encode())
         is Commit.DONE
+    )
     return await ledger.load(conversation)

@@ -17,6 +17,7 @@ class Server:
     def __init__(self, binary: Path, **options: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="cy-", dir="/tmp"))
         self.socket = self.directory / "s"
+        self.socket = Path(options.get("unixsocket", self.socket))
         settings = {
             "port": "0",
             "unixsocket": str(self.socket),

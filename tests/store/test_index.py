@@ -12,7 +12,7 @@ from tests.store.conftest import entry
 
 
 def packed(*entries: Entry) -> bytes:
-    """An index as lua/commit.lua writes it."""
+    """Return an index as lua/commit.lua writes it."""
     rows = [(e, pack(e)) for e in entries]
     return b"1\n" + b"".join(
         f"{e.generation} {e.covered} {e.operation} {len(body)}\n".encode() + body for e, body in rows

@@ -21,7 +21,7 @@ def no_runtime_directory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[Places]:
-    """Prepared places below a long path."""
+    """Prepare places below a long path."""
     places = Places.prepare(tmp_path / ("long" * 40))
     yield places
     shutil.rmtree(places.run)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import proxy
-from proxy.store import Commit, Record, StoreConfigError, StoreError
-from proxy.store.redis import RedisLedger, fingerprint
+from proxy.store import Commit, Record, StoreError
+from proxy.store.redis import RedisLedger
 from tests.store.conftest import commit_one, entry
 from tests.store.servers import Server
 
@@ -66,6 +66,15 @@ async def test_a_commit_on_an_older_generation_is_moved(ledger: RedisLedger, ser
     assert server.client().dump(KEY) == before
 
 
+async def test_a_commit_on_an_older_generation_of_the_same_epoch_is_moved(ledger: RedisLedger) -> None:
+    """The generation alone tells that somebody else was first."""
+    first = await commit_one(ledger, C, "op1")
+    second = await commit_one(ledger, C, "op2", base=1)
+    assert first.epoch == second.epoch
+    assert await ledger.commit(C, first, entry("op3", base=1), b"x") is Commit.MOVED
+    assert await ledger.load(C) == second
+
+
 async def test_a_commit_on_a_vanished_record_is_moved(ledger: RedisLedger, server: Server) -> None:
     """Present when loaded, absent now: nothing is written."""
     loaded = await commit_one(ledger, C, "op1")
@@ -96,6 +105,7 @@ async def test_expiry_makes_another_epoch(ledger: RedisLedger, server: Server, o
     """Record and marks expire together; what comes after is not taken for what was."""
     brief = open_ledger(server.url, ttl=0.2)
     first = await commit_one(brief, C, "op1")
+    assert 0 < server.client().pttl(KEY) <= 200
     await brief.mark(C, "op1", "proven")
     await asyncio.sleep(0.3)
     assert server.client().keys() == []
@@ -256,7 +266,9 @@ async def test_what_is_of_another_format_counts_as_absent(
     record = await ledger.load(C)
     assert record.generation == 1
     assert record.entries == (() if "idx" in damage else first.entries)
-    assert await ledger.surface(C, record.epoch or "", first.entries[0]) == (None if "idx" not in damage else b"surface of op1")
+    assert await ledger.surface(C, record.epoch or "", first.entries[0]) == (
+        None if "idx" not in damage else b"surface of op1"
+    )
     assert (await commit_one(ledger, C, "op2")).generation == 2
 
 
@@ -315,23 +327,6 @@ async def test_the_calibration_is_smoothed_and_clamped(ledger: RedisLedger) -> N
     assert (await ledger.learned("m", "far")).calibration == 4.0
 
 
-# -- secret -------------------------------------------------------------------------------------------------
-
-
-async def test_another_secret_is_refused(server: Server, open_ledger: Open) -> None:
-    """The first to come claims the server, for as long as it is in use."""
-    mine, theirs = fingerprint(b"one secret"), fingerprint(b"another secret")
-    assert mine != theirs
-    await open_ledger(server.url, fingerprint=mine).start()
-    await open_ledger(server.url, fingerprint=mine).start()
-    assert 0 < server.client().ttl("carryon:1:secret") <= 7 * 86_400
-    stranger = open_ledger(server.url, fingerprint=theirs)
-    with pytest.raises(StoreConfigError, match="secret"):
-        await stranger.start()
-    with pytest.raises(StoreError, match="secret"):
-        await stranger.load(C)
-
-
 # -- the increment ------------------------------------------------------------------------------------------
 
 
@@ -363,9 +358,15 @@ async def test_a_user_that_may_write_only_marks_and_notes_runs_every_script_but_
 def test_one_place_in_the_code_raises_a_generation() -> None:
     """It is in commit.lua; no other code writes a record's fields or calls an increment of the server."""
     root = Path(proxy.__file__).parent
-    code = {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*") if path.suffix in {".py", ".lua"}}
+    code = {
+        path.relative_to(root).as_posix(): path.read_text()
+        for path in root.rglob("*")
+        if path.suffix in {".py", ".lua"}
+    }
     raising = re.compile(r"generation\s*(\+\s*1|\+=)|\bH?INCRBY(FLOAT)?\b|\bINCR\b")
     sites = [(name, line.strip()) for name, text in code.items() for line in text.splitlines() if raising.search(line)]
     assert sites == [("store/lua/commit.lua", "generation = generation + 1")]
-    writers = [name for name, text in code.items() if re.search(r"""["'](HSET|HMSET|HSETNX|RESTORE)["'],\s*record\b""", text)]
+    writers = [
+        name for name, text in code.items() if re.search(r"""["'](HSET|HMSET|HSETNX|RESTORE)["'],\s*record\b""", text)
+    ]
     assert writers == ["store/lua/commit.lua"]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+
 from proxy.upstream import Bounds, Peer
 from proxy.upstream.client import Client
 

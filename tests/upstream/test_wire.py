@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+
 from proxy.upstream import Call, Delivered, Peer, UpstreamError
 from proxy.upstream.wire import translate
-
 from tests.sockets import Peer as End
-from tests.sockets import Raw, raw_upstream, reply
+from tests.sockets import Raw, collect, raw_upstream, reply, until
 
 if TYPE_CHECKING:
     from tests.upstream.conftest import Calling
@@ -63,8 +63,28 @@ async def test_exactly_the_given_headers_go_out(calling: Calling) -> None:
     ) % (up.port, len(body))
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "//evil.example/x",
+        "/@evil.example",
+        "/a;b=c/d,e",
+        "/a%2F%2f%20%zz",
+        "/a?b=c?d&e=/f&&g=+%2B",
+        "/é/ü?q=ß",
+        "/a[b]{c}|^`'\"<>",
+        "/v1/models:generate",
+    ],
+)
+async def test_the_target_goes_out_to_the_byte(calling: Calling, target: str) -> None:
+    """Nothing is normalised, quoted or unquoted, and nothing in it names another host."""
+    async with raw_upstream(reply()) as up, calling() as client:
+        await (await client.send(call(up.url + target))).reply.aclose()
+    assert up.requests[0].start == b"POST %s HTTP/1.1" % target.encode()
+
+
 async def test_header_bytes_that_are_no_utf8_keep_their_characters(calling: Calling) -> None:
-    """aiohttp cannot write them; they go out as UTF-8 instead of vanishing."""
+    """Aiohttp cannot write them; they go out as UTF-8 instead of vanishing."""
     async with raw_upstream(reply()) as up, calling() as client:
         await (await client.send(call(up.url, headers=(("X-Title", "caf\udce9"),)))).reply.aclose()
     assert up.requests[0].values(b"x-title") == ["café".encode()]
@@ -82,7 +102,10 @@ async def test_header_bytes_that_are_no_utf8_keep_their_characters(calling: Call
     ],
 )
 async def test_bodies_are_framed_once(
-    calling: Calling, body: bytes | tuple[bytes, ...], headers: tuple[tuple[str, str], ...], framing: tuple[bytes, bytes]
+    calling: Calling,
+    body: bytes | tuple[bytes, ...],
+    headers: tuple[tuple[str, str], ...],
+    framing: tuple[bytes, bytes],
 ) -> None:
     """Whole bodies say their length; streams keep theirs, or go in chunks."""
     given = body if isinstance(body, bytes) else chunks(*body)
@@ -90,7 +113,9 @@ async def test_bodies_are_framed_once(
         await (await client.send(call(up.url, given, headers=headers))).reply.aclose()
     (raw,) = up.requests
     assert raw.body == (body if isinstance(body, bytes) else b"".join(body))
-    assert [(k.lower(), v) for k, v in raw.headers if k.lower() in (b"content-length", b"transfer-encoding")] == [framing]
+    assert [(k.lower(), v) for k, v in raw.headers if k.lower() in (b"content-length", b"transfer-encoding")] == [
+        framing
+    ]
 
 
 async def test_a_get_has_no_body(calling: Calling) -> None:
@@ -105,7 +130,8 @@ async def test_the_reply_is_what_came(calling: Calling) -> None:
     body = gzip.compress(b"hello")
     head = (
         b"HTTP/1.1 207 Fine \xe9\r\nx-A: caf\xe9\r\nSet-Cookie: a\r\nset-cookie: b\r\nServer: s\r\nDate: d\r\n"
-        b"Keep-Alive: timeout=5\r\nConnection: X-Hop\r\nX-Hop: 1\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"Keep-Alive: timeout=5\r\nConnection: X-Hop\r\nX-Hop: 1\r\nContent-Encoding: gzip\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
     )
 
     async def script(peer: End) -> None:
@@ -152,20 +178,23 @@ async def test_environment_proxies_are_not_used(calling: Calling, monkeypatch: p
     assert via.requests[0].start == b"POST %s/x HTTP/1.1" % up.url.encode()
 
 
-async def test_a_stale_connection_is_not_tried_again(calling: Calling) -> None:
-    """A POST whose connection died may have been executed: one error, one copy."""
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_a_stale_connection_is_not_tried_again(calling: Calling, method: str) -> None:
+    """A request whose connection died may have been executed: one error, one copy."""
 
     async def script(peer: End) -> None:
         await peer.message()
         await peer.send(reply())
         await peer.message()
+        peer.writer.close()
 
     async with raw_upstream(script) as up, calling() as client:
-        await _drain(await client.send(call(up.url, b"1")))
+        await _drain(await client.send(call(up.url, b"1", method=method)))
         with pytest.raises(UpstreamError) as caught:
-            await client.send(call(up.url, b"2"))
+            await client.send(call(up.url, b"2", method=method))
     assert caught.value.kind == "dropped"
     assert [raw.body for raw in up.requests] == [b"1", b"2"]
+    assert up.connections == 1
 
 
 async def _drain(outcome) -> bytes:  # noqa: ANN001
@@ -272,21 +301,27 @@ async def test_a_long_upload_does_not_count_as_silence(calling: Calling) -> None
 @pytest.mark.parametrize(
     ("sent", "got"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", b"abc"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n|abc", b"abc"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", b"abc"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", b"abc"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n|zz\r\n", b"abc"),
     ],
 )
-async def test_a_reply_that_breaks_off_gives_what_came_and_then_fails(calling: Calling, sent: bytes, got: bytes) -> None:
-    """A short body never looks whole."""
-    received = b""
-    async with raw_upstream(sent) as up, calling() as client:
+async def test_a_reply_that_breaks_off_gives_what_came_and_then_fails(
+    calling: Calling, sent: bytes, got: bytes
+) -> None:
+    """A short body never looks whole, nor one whose chunks are broken."""
+    received: list[bytes] = []
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        await peer.send(*sent.split(b"|"), pause=0.05)
+
+    async with raw_upstream(script) as up, calling() as client:
         outcome = await client.send(call(up.url))
         with pytest.raises(UpstreamError) as caught:
-            async for chunk in outcome.reply:
-                received += chunk
+            await collect(outcome.reply, received)
     assert caught.value.kind == "dropped"
-    assert received == got
+    assert b"".join(received) == got
     assert not outcome.reply.finished
 
 
@@ -335,8 +370,7 @@ async def test_leaving_closes_the_upstream_within_a_second(calling: Calling, can
     async with raw_upstream(script) as up, calling() as client:
         sending = asyncio.ensure_future(client.send(call(up.url, b"x")))
         if cancel_at == "prefill":
-            while not up.requests:
-                await asyncio.sleep(0.01)
+            await until(lambda: up.requests)
             sending.cancel()
         else:
             outcome = await sending

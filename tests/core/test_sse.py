@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.sse import Frame, FrameParser
+
+
+def parse(*pieces: bytes) -> list[Frame]:
+    """Parse pieces to the end."""
+    parser = FrameParser()
+    frames = [frame for piece in pieces for frame in parser.feed(piece)]
+    return frames + parser.end()
+
+
+def told(frames: list[Frame]) -> list[tuple[str, str | None]]:
+    """Reduce frames to events and data."""
+    return [(frame.event, frame.data) for frame in frames]
+
+
+def test_a_frame_ends_at_its_blank_line() -> None:
+    """Nothing is returned before, and what follows waits for its own."""
+    parser = FrameParser()
+    assert parser.feed(b"data: a\n") == []
+    assert parser.feed(b"\ndata: b") == [Frame(raw=b"data: a\n\n", data="a")]
+    assert parser.rest == b"data: b"
+    assert parser.end() == [Frame(raw=b"data: b", data="b")]
+    assert parser.end() == []
+
+
+def test_every_line_end_is_one() -> None:
+    """CRLF, LF and CR, mixed."""
+    assert told(parse(b"data: a\r\n\r\ndata: b\n\ndata: c\r\rdata: d\r\n\ndata: e\n\r\n")) == [
+        ("", letter) for letter in "abcde"
+    ]
+
+
+def test_a_crlf_cut_in_two_is_one_line_end() -> None:
+    """The frame waits for the byte after a CR, so that its raw bytes never depend on the cut."""
+    parser = FrameParser()
+    assert parser.feed(b"data: a\r\n\r") == []
+    assert parser.feed(b"\ndata: b\r\n\r\n") == [
+        Frame(raw=b"data: a\r\n\r\n", data="a"),
+        Frame(raw=b"data: b\r\n\r\n", data="b"),
+    ]
+
+
+def test_a_character_cut_in_two_arrives_whole() -> None:
+    """UTF-8 is decoded only when the frame is complete."""
+    raw = "data: 上下文\n\n".encode()
+    assert told(parse(*(bytes([byte]) for byte in raw))) == [("", "上下文")]
+
+
+def test_fields_are_read_as_the_standard_says() -> None:
+    """Comments, multi-line data, one space off, event, retry, unknown fields, a field without colon."""
+    frames = parse(b"\xef\xbb\xbf: hello\nevent: x\ndata:  a\ndata:b\ndata\nretry: 250\nretry: no\nid: 7\nfoo: bar\n\n")
+    assert frames == [Frame(raw=frames[0].raw, event="x", data=" a\nb\n", retry=250)]
+
+
+def test_a_comment_is_a_frame_without_data() -> None:
+    """OpenRouter's `: PROCESSING` must be relayed, and commits nothing."""
+    assert parse(b": OPENROUTER PROCESSING\n\n") == [Frame(raw=b": OPENROUTER PROCESSING\n\n")]
+
+
+def test_the_legacy_field_error_is_an_error_event() -> None:
+    """Older llama.cpp builds send `error: {...}` instead of `data:`."""
+    assert told(parse(b'error: {"code":500}\n\n')) == [("error", '{"code":500}')]
+
+
+def test_only_the_first_byte_order_mark_is_dropped() -> None:
+    """A later one is content of the stream."""
+    assert told(parse(b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n")) == [("", "a"), ("", None)]
+
+
+LINES = st.sampled_from(
+    [
+        b"data: a",
+        b"data:",
+        b"data: \xe4\xb8\x8a",
+        b": c",
+        b"event: e",
+        b"retry: 3",
+        b"error: x",
+        b"\xef\xbb\xbf",
+        b"\xff",
+        b"",
+        b"",
+    ],
+)
+STREAMS = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"])), max_size=14).map(
+    lambda pairs: b"".join(itertools.chain.from_iterable(pairs)),
+)
+
+
+@given(STREAMS | st.binary(max_size=40), st.lists(st.integers(0, 120), max_size=12))
+def test_frames_do_not_depend_on_the_cuts(stream: bytes, cuts: list[int]) -> None:
+    """Any split gives the frames of the whole, and the raw bytes joined are what came in."""
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    frames = parse(*(stream[start:end] for start, end in itertools.pairwise(edges)))
+    assert frames == parse(stream)
+    assert b"".join(frame.raw for frame in frames) == stream
+
+
+def test_many_small_pieces_of_a_large_frame_are_cheap() -> None:
+    """A frame of a megabyte in small pieces is not scanned again from its start each time."""
+    parser = FrameParser()
+    for _ in range(20_000):
+        assert parser.feed(b"x" * 50) == []
+    assert len(parser.feed(b"\n\n")) == 1

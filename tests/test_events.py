@@ -1,0 +1,129 @@
+"""The log: one line an event, fields by name, and nothing that breaks a line or shows content."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.events import configure, emit, place
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Give logging back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in ("aiohttp.access", "aiohttp.server", "asyncio")}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+def logged(form: str = "json", level: str = "info", stream: io.StringIO | None = None) -> io.StringIO:
+    """Where the lines go from now on."""
+    out = stream or io.StringIO()
+    configure(form, level, out)
+    return out
+
+
+def test_an_event_is_one_json_line() -> None:
+    """Time in UTC, level, event, and the fields that are not None."""
+    out = logged()
+    emit("request", model="m", tokens=5, ratio=1.5, retried=False, absent=None)
+    (line,) = out.getvalue().splitlines()
+    value = json.loads(line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", value.pop("time"))
+    assert value == {"level": "info", "event": "request", "model": "m", "tokens": 5, "ratio": 1.5, "retried": False}
+
+
+def test_other_loggers_lines_have_their_text_as_the_event() -> None:
+    """What libraries say, and what they say beside it."""
+    out = logged()
+    logging.getLogger("some.library").warning("%s is odd", "this", extra={"conversation": "c"})
+    value = json.loads(out.getvalue())
+    assert (value["event"], value["level"], value["conversation"]) == ("this is odd", "warning", "c")
+
+
+def test_a_console_line_is_short() -> None:
+    """Clock, event, fields; the level only where it matters."""
+    out = logged("console")
+    emit("request", model="m", tokens=5)
+    emit("trouble", level=logging.WARNING)
+    first, second = out.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d request model=m tokens=5", first)
+    assert second.endswith(" warning: trouble")
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_field_breaks_or_forges_a_line(form: str) -> None:
+    """A client names the model: line ends, escapes and lone surrogates stay inside their field."""
+    written = io.BytesIO()
+    configure(form, "info", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    emit("request", model="m\nforged \x1b[31m \ud800 é")
+    lines = written.getvalue().decode().splitlines()
+    assert len(lines) == 1
+    assert "\x1b" not in lines[0]
+    assert "forged" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("form", "stream", "is_json"),
+    [("auto", io.StringIO(), True), ("auto", Terminal(), False), ("json", Terminal(), True)],
+)
+def test_auto_is_for_people_on_a_terminal(form: str, stream: io.StringIO, is_json: bool) -> None:  # noqa: FBT001
+    """And for machines everywhere else."""
+    emit_to = logged(form, stream=stream)
+    emit("x")
+    assert emit_to.getvalue().startswith("{") == is_json
+
+
+def test_the_level_holds_for_everything() -> None:
+    """Below it nothing is written; those who print what clients sent are silent."""
+    out = logged(level="warning")
+    emit("quiet")
+    emit("loud", level=logging.WARNING)
+    logging.getLogger("aiohttp.server").error("Error handling request %s", b"secret")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["loud"]
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_an_exception_stays_in_its_event(form: str) -> None:
+    """Its trace is a field, or follows the line."""
+    out = logged(form)
+    try:
+        dict[str, str]()["k"]
+    except KeyError:
+        logging.getLogger("x").exception("failed")
+    assert "KeyError" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == 1 or form == "console"
+
+
+def test_where_an_exception_came_up_is_told_without_its_text() -> None:
+    """Its text may hold content."""
+
+    def fails() -> None:
+        raise ValueError("secret")
+
+    try:
+        fails()
+    except ValueError as error:
+        told = place(error)
+    assert told.startswith("builtins.ValueError at test_events.py:")
+    assert "fails" in told
+    assert "secret" not in told
+    assert place(None) == ""

@@ -1,0 +1,117 @@
+"""The life of one request, as stories (`tests.playbooks`) told twice: in process, and over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from unittest.mock import ANY
+
+import pytest
+
+from proxy import packing
+from proxy.core.meter import Meter
+from proxy.dialects.chat import CHAT
+from proxy.encoder import count_with
+from proxy.store.binary import find_server
+from tests.oracle import Oracle, acting, drawn
+from tests.playbook import Ask, Copy, Playbook, perform
+from tests.playbooks import HISTORY, LONG, OK, OVER, PLAYBOOKS, body, packed
+from tests.store.servers import Server
+
+METER = Meter(CHAT.weigh, count_with("o200k_base"))
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compactor that hangs is waited for a tenth of a second beyond its time, not five."""
+    monkeypatch.setattr(packing, "_SLACK", 0.1)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Callable[[], Server]]:
+    """Start a server that a story may stop."""
+    started: list[Server] = []
+
+    def start() -> Server:
+        started.append(Server(find_server()))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.mark.parametrize("kind", ["process", "sockets"])
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda playbook: playbook.name)
+async def test_the_story_goes_as_it_is_told(
+    playbook: Playbook, kind: str, valkey: Server, own_server: Callable[[], Server]
+) -> None:
+    """Copies, bodies, replies, headers and generations are exactly those of the playbook."""
+    await perform(playbook, kind, valkey, own_server)
+
+
+async def test_random_compactors_never_bring_about_a_copy_without_evidence(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 runs (200 where it is not `CARRYON_THOROUGH`): copies match the oracle exactly, honest ones succeed."""
+    monkeypatch.setattr(packing, "_SLACK", 0.6)
+    seed = int(os.environ.get("CARRYON_SEED", random.randrange(1 << 32)))
+    runs = 1_000 if os.environ.get("CARRYON_THOROUGH") else 200
+    tally, places = Counter[str](), asyncio.Semaphore(8)
+
+    async def run(number: int) -> None:
+        async with places:
+            try:
+                tally.update(await _random_run(Random(f"{seed}:{number}"), valkey))
+            except AssertionError as error:
+                error.add_note(f"CARRYON_SEED={seed}, run {number}")
+                raise
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(runs):
+            group.create_task(run(number))
+    print(dict(tally))
+    assert min(tally["honest"], tally["copies: 1"], tally["copies: 2"], tally["copies: 3"]) > 0, "too few of a kind"
+    assert tally["honest, recovered"] >= 0.99 * tally["honest"]
+
+
+async def _random_run(random: Random, valkey: Server) -> list[str]:
+    """One request under random compactors: told as a playbook that the oracle wrote."""
+    cap, compactions = random.choice((0, 1, 1, 2)), [drawn(random) for _ in range(2)]
+    oracle = Oracle(_size)
+    copies, items, made = [Copy(sees=None, says=OVER)], HISTORY, 0
+    for compaction in compactions[:cap]:
+        oracle.compact(compaction)
+        if not oracle.authorises(items, made):
+            break
+        items, made = oracle.book.items, oracle.book.made
+        says = OVER if random.random() < 0.3 else OK
+        copies.append(Copy(sees=packed(*items), says=says))
+        if says is OK:
+            break
+    good = copies[-1].says is OK
+    story = Ask(
+        body=LONG,
+        copies=tuple(copies),
+        gets=len(copies) - 1,
+        compactor=acting(compactions),
+        action="overflow-retry" if good else "overflow-refused",
+        refused=None if good else ANY,
+        generation=made or None,
+        commits=oracle.commits,
+    )
+    quick = {"summary": {"timeout": "10ms"}} if any(one.end == "hang" for one in compactions) else {}
+    await perform(Playbook(name="random", asks=(story,), cap=cap, policy=quick), "process", valkey, lambda: valkey)
+    honest = cap > 0 and {deed.name for deed in compactions[0].deeds} in ({"replace"}, {"replace", "wait"})
+    succeeded = ["honest, recovered"] if honest and len(copies) > 1 else []
+    return [f"copies: {len(copies)}", *(["honest"] if honest else []), *succeeded]
+
+
+def _size(messages: tuple[bytes, ...]) -> int:
+    transcript = CHAT.split(body(*messages))
+    assert transcript is not None
+    return METER.total(transcript.envelope, transcript.items)
