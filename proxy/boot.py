@@ -8,17 +8,18 @@ import os
 import re
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import platformdirs
 
 from proxy.compaction.builtin import Builtin
 from proxy.compaction.job import Compactor
+from proxy.compaction.work import landed
 from proxy.dialects.chat import CHAT
 from proxy.encoder import count_with
 from proxy.errors import ConfigError, Mistake
-from proxy.house import Background, House, destinations
+from proxy.house import Background, House, Measures, destinations
 from proxy.learning import Learning
 from proxy.message import Headers
 from proxy.policy import resolve
@@ -43,7 +44,7 @@ def state_dir(settings: Settings) -> Path:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[House]:
-    """Start store and doors; yields the house. Raises `ConfigError` or `StoreConfigError` for what cannot be started."""
+    """Start store and doors; yields the house. Raises `ConfigError` or `StoreConfigError` where that cannot be done."""
     compactor = _compactor(settings.compactor)
     store = None if settings.redis.url else EmbeddedStore(state_dir(settings))
     try:
@@ -59,8 +60,8 @@ async def opened(settings: Settings) -> AsyncIterator[House]:
 @asynccontextmanager
 async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Compactor) -> AsyncIterator[House]:
     ledger = _ledger(settings, url, secret)
-    client = Client(_peers(settings), _bounds(settings))
-    background = Background()
+    client = _client(settings)
+    background, measures = Background(), Measures()
     windows = Windows(lambda upstream, model: resolve(settings, upstream, model), _asking(client, settings))
     try:
         await ledger.start()
@@ -76,10 +77,13 @@ async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Com
             learning=Learning(ledger, background.spawn),
             secret=secret,
             background=background,
+            measures=measures,
             summaries=asyncio.Semaphore(settings.defaults.summary.max_concurrent),
         )
     finally:
         await background.close(_BACKGROUND_WAIT)
+        await landed(_BACKGROUND_WAIT)
+        measures.close()
         await windows.close()
         await client.close()
         await ledger.close()
@@ -103,20 +107,32 @@ def _ledger(settings: Settings, url: str, secret: bytes) -> RedisLedger:
 
 
 def _secret(settings: Settings) -> bytes:
-    """The configured secret, else one made once beside the embedded store."""
+    """Return the configured secret, else one made once beside the embedded store."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     place = state_dir(settings) / "secret"
-    try:
-        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return _read_secret(place)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
+    if not place.exists():
+        _make_secret(place)
     return _read_secret(place)
 
 
+def _make_secret(place: Path) -> None:
+    """Write it beside its place and link it there: another process sees all of it or none, and the first one stays."""
+    draft = place.with_name(f"secret.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        draft.unlink()
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+        with suppress(FileExistsError):
+            place.hardlink_to(draft)
+    finally:
+        draft.unlink()
+
+
 def _read_secret(place: Path) -> bytes:
+    """Read a secret file. Raises `OSError`, and `ConfigError` where it is empty."""
     found = place.read_bytes().strip()
     if not found:
         mistake = Mistake(
@@ -124,6 +140,19 @@ def _read_secret(place: Path) -> bytes:
         )
         raise ConfigError(mistake)
     return found
+
+
+def _client(settings: Settings) -> Client:
+    try:
+        return Client(_peers(settings), _bounds(settings))
+    except OSError as error:  # an `SSLError` is one; the files were there when the settings were checked
+        files = ", ".join(str(upstream.ca_file) for upstream in settings.upstreams.values() if upstream.ca_file)
+        mistake = Mistake(
+            key="upstreams.*.ca_file",
+            message=f"no certificate can be read from {files}",
+            cure="name a PEM file with the authorities to trust",
+        )
+        raise ConfigError(mistake) from error
 
 
 def _bounds(settings: Settings) -> Bounds:
@@ -149,7 +178,7 @@ def _peers(settings: Settings) -> dict[str, Peer]:
 
 
 def _asking(client: Client, settings: Settings) -> Ask:
-    """The door through which windows are asked for: only ever to configured upstreams."""
+    """Make the door through which windows are asked for: only ever of configured upstreams."""
 
     async def ask(method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
         name = next(name for name, known in settings.upstreams.items() if _origin(url) == _origin(known.base_url))
@@ -169,7 +198,7 @@ def _origin(url: str) -> str:
 
 
 def _compactor(name: str) -> Compactor:
-    """The built-in compactor, or the entry point of that name."""
+    """Make the built-in compactor, or that of the entry point of this name."""
     if name == "builtin":
         return Builtin()
     found = importlib.metadata.entry_points(group=_COMPACTORS, name=name)
@@ -181,5 +210,11 @@ def _compactor(name: str) -> Compactor:
             cure=f"write builtin, or one of: {', '.join(known) or 'none is installed'}",
         )
         raise ConfigError(mistake)
-    made: Compactor = next(iter(found)).load()()
+    try:
+        made: Compactor = next(iter(found)).load()()
+    except Exception as error:  # protects the operator from a stranger's traceback
+        message = f"the compactor named {name} cannot be made: {type(error).__name__}: {error}"
+        raise ConfigError(
+            Mistake(key="compactor", message=message, cure="mend its package, or write builtin")
+        ) from error
     return made

@@ -20,7 +20,7 @@ _HIDDEN = frozenset({"window", "window_kind", "like", "threshold_ratio", "retain
 
 
 def checked(settings: Settings) -> dict[str, Any]:
-    """What the configuration comes to; windows it does not name are looked up in the packaged table."""
+    """Say what a configuration comes to; windows it does not name are looked up in the packaged table."""
     table = packaged.load()
 
     def lookup(upstream: UpstreamSettings, model: str) -> tuple[int, WindowKind, str] | None:
@@ -31,7 +31,7 @@ def checked(settings: Settings) -> dict[str, Any]:
 
 
 def shown(found: Mapping[str, Any], file: str) -> str:
-    """The same as text."""
+    """Spell the same as text."""
     return "\n".join(_lines(found, file))
 
 
@@ -42,7 +42,8 @@ def _lines(found: Mapping[str, Any], file: str) -> Iterator[str]:
     for upstream in found["upstreams"]:
         serves = f", serves {', '.join(upstream['serves'])}" if upstream["serves"] else ""
         default = ", the default" if upstream["default"] else ""
-        yield f"upstream   {upstream['name']} = {upstream['base_url']} ({upstream['credential']} credential{default}{serves})"
+        credential = "its own key" if upstream["credential"] == "its own key" else "the client's credential"
+        yield f"upstream   {upstream['name']} = {upstream['base_url']} ({credential}{default}{serves})"
     defaults = found["policies"][-1]["policy"]
     for row in found["policies"]:
         yield f"model      {row['upstream']} / {row['model']}"

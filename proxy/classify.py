@@ -24,10 +24,10 @@ def lines(data: Iterable[bytes]) -> Iterator[tuple[str, bool]]:
     for number, line in enumerate(data, start=1):
         if line.strip():
             row = _row(line)
-            if isinstance(row, str):
-                yield json.dumps({"line": number, "error": row}), False
-            else:
+            if isinstance(row, dict):
                 yield json.dumps({"id": _name(row.get("id")), **_described(classify_row(row))}), True
+            else:
+                yield json.dumps({"line": number, "error": row}), False
 
 
 def shown(found: Mapping[str, object]) -> str:

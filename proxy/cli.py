@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
 
 import typer
 
@@ -167,7 +167,7 @@ def _source(config: Path | None) -> str:
     return str(named) if named else "defaults, environment and command line"
 
 
-def _opened(file: Path | None) -> io.BufferedIOBase:
+def _opened(file: Path | None) -> BinaryIO:
     if file is None or str(file) == "-":
         return sys.stdin.buffer
     try:

@@ -71,7 +71,7 @@ class _Json(logging.Formatter):
             **_fields(record),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = place(record.exc_info[1])
         return json.dumps(line, default=str)  # ASCII: a model's name may hold what the stream cannot spell
 
 
@@ -81,4 +81,4 @@ class _Console(logging.Formatter):
         named = " ".join(f"{name}={_shown(value)}" for name, value in _fields(record).items())
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         text = f"{clock} {mark}{record.getMessage()} {named}".rstrip()
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        return f"{text} exception={place(record.exc_info[1])}" if record.exc_info else text

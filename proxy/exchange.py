@@ -10,6 +10,7 @@ traffic and closed for retries.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
@@ -30,6 +31,9 @@ from proxy.upstream import Delivered, Outcome, Overflowed, Refused, UpstreamErro
 
 __all__ = ["exchange"]
 
+#: The status that the log gives a request whose client left before there was one.
+_CLIENT_GONE = 499
+
 
 async def exchange(house: House, incoming: Incoming) -> Outgoing:
     """Answer one request. What goes wrong is an answer; only cancellation and our own faults after sending raise."""
@@ -47,10 +51,13 @@ async def exchange(house: House, incoming: Incoming) -> Outgoing:
                 assert_never(request)
     except UpstreamError as error:
         return refusal(unreached(error), report, spoken(incoming))
+    except asyncio.CancelledError:
+        report.log(_CLIENT_GONE)
+        raise
 
 
 async def _passed(house: House, passage: Passage, report: Report) -> Outgoing:
-    """A request nothing is done with but to pass it on."""
+    """Pass a request on with which nothing else is done."""
     report.upstream, report.skip = passage.call.upstream, passage.skip
     report.copies = 1
     outcome = await house.upstream.send(passage.call, dialect=passage.dialect, inspect=passage.inspect)
@@ -101,7 +108,7 @@ async def _retried(house: House, turn: Turn, known: Size, again: Sight, refused:
 
 
 async def _prepared(house: House, turn: Turn, report: Report) -> tuple[Size, Sight, Patience]:
-    """Everything before sending. A fault of our own costs the client nothing: its bytes go out (SPEC 2.11)."""
+    """Do everything before sending. A fault of our own costs the client nothing: its bytes go out (SPEC 2.11)."""
     known, sight = Size(), unseen(turn)
     patience = Patience(turn.policy.summary.timeout)
     try:
@@ -120,7 +127,7 @@ async def _prepared(house: House, turn: Turn, report: Report) -> tuple[Size, Sig
 
 
 async def _projected(house: House, turn: Turn, known: Size, report: Report) -> Sight:
-    """The surface that applies, and how large the request is with it."""
+    """Find the surface that applies, and how large the request is with it."""
     sight = await look(house, turn, known)
     if sight.store_away:
         report.skip = "redis"
@@ -152,7 +159,7 @@ def _describe(report: Report, known: Size, sight: Sight) -> None:
 
 
 def _concluded(house: House, turn: Turn, known: Size, sight: Sight, outcome: Outcome, report: Report) -> Outgoing:
-    """What the client gets, and what is noted once it has it."""
+    """Give what the client gets; what it proves is noted once the client has it."""
     match outcome:
         case Delivered():
             return outgoing(outcome, report, ended=partial(concluded, house, turn, known, sight, outcome))

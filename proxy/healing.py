@@ -25,13 +25,13 @@ _LAST_FRAMES = 4
 
 
 def taught(house: House, turn: Turn, outcome: Outcome) -> None:
-    """A refusal that names a limit teaches it, whether or not it is recovered."""
+    """Learn the limit that a refusal names, whether or not it is recovered."""
     if isinstance(outcome, Overflowed) and outcome.verdict.limit is not None:
         house.learning.limit(turn.keys, outcome.verdict.limit)
 
 
 def concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: Delivered, reply: Reply) -> None:
-    """A reply was relayed whole: a success proves its surface, its usage calibrates the meter. Never raises."""
+    """Take a reply that was relayed whole: its surface is proven, its usage calibrates the meter. Never raises."""
     try:
         _concluded(house, turn, known, sight, delivered, reply)
     except Exception:  # noqa: BLE001 - protects a reply that is all but sent
@@ -57,7 +57,7 @@ def _prove(house: House, turn: Turn, entry: Entry, *, store_away: bool) -> None:
     if entry.proven or house.proven.get(entry.operation):
         return
     if not store_away:
-        house.proven.put(entry.operation, True)
+        house.proven.put(entry.operation, value=True)
         house.background.spawn(house.mark(turn.conversation, entry.operation, "proven"))
 
 
@@ -79,7 +79,7 @@ async def retire(house: House, turn: Turn, sight: Sight, outcome: Outcome) -> bo
     entry = sight.entry
     if entry is None or not isinstance(outcome, Refused) or not _rejects(house, entry, outcome):
         return False
-    house.retired.put(entry.operation, True)
+    house.retired.put(entry.operation, value=True)
     await house.mark(turn.conversation, entry.operation, "retired")
     status, generation = outcome.reply.status, entry.generation
     events.emit(

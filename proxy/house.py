@@ -9,8 +9,8 @@ import asyncio
 import logging
 import sys
 from collections.abc import Coroutine
-from contextlib import suppress
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -52,7 +52,7 @@ class Destination:
 
 
 def destinations(settings: Settings) -> tuple[Destination, ...]:
-    """The configured upstreams in their order; the first is the default."""
+    """List the configured upstreams in their order; the first is the default."""
     return tuple(
         Destination(
             name=name,
@@ -103,7 +103,7 @@ class Measures:
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="meter")
 
     def meter(self, dialect: Dialect, model: str) -> Meter:
-        """The meter for a model's items."""
+        """Return the meter for a model's items."""
         encoding = encoding_for(model)
         found = self._meters.get((dialect.name, encoding))
         if found is None:
@@ -157,7 +157,7 @@ class House:
     _policies: Known[tuple[str, str], Policy] = field(default_factory=lambda: Known(_POLICIES))
 
     def policy(self, upstream: str, model: str) -> Policy:
-        """The effective policy, resolved once per upstream and model."""
+        """Return the effective policy, resolved once per upstream and model."""
         found = self._policies.get((upstream, model))
         if found is None:
             found = resolve(self.settings, upstream, model)

@@ -23,6 +23,8 @@ _LEAST_LIMIT = 1_024
 _CALIBRATION = (0.5, 4.0)
 #: How much one observation moves the calibration held here; the ledger smooths in its own way.
 _WEIGHT = 0.3
+#: An observation this close to what is held is nothing new: the ledger is not told.
+_NEWS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ class Learning:
             return
         held = self._calibrations.get(key.calibration)
         self._calibrations.put(key.calibration, ratio if held is None else held + _WEIGHT * (ratio - held))
-        self._spawn(self._store_calibration(key, ratio))
+        if held is None or abs(ratio / held - 1.0) > _NEWS:
+            self._spawn(self._store_calibration(key, ratio))
 
     async def _store_limit(self, key: Keys, tokens: int) -> None:
         # The ledger decides whether a limit this low is believed yet: what it holds afterwards counts.

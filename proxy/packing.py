@@ -30,7 +30,7 @@ _BY_MODEL = frozenset({"S1", "S2", "S3"})
 _WORKING: set[asyncio.Task[None]] = set()
 
 
-async def begun(  # noqa: PLR0913 - what a job is about
+async def begun(
     house: House,
     turn: Turn,
     known: Size,
@@ -42,7 +42,7 @@ async def begun(  # noqa: PLR0913 - what a job is about
     goal: int,
     calibration: float,
 ) -> Work:
-    """A job over what one load showed."""
+    """Make a job over what one load showed."""
     subject = Subject(
         ledger=house.ledger,
         conversation=turn.conversation,
@@ -109,7 +109,7 @@ def _ended(task: asyncio.Task[None]) -> None:
 
 
 def _judge(task: asyncio.Task[None], turn: Turn) -> None:
-    """A failure of the compactor is a warning, never an outcome."""
+    """Log a failure of the compactor: it is a warning, never an outcome."""
     conversation = turn.opaque
     if not task.done():
         events.emit("compactor-late", level=logging.WARNING, conversation=conversation)
@@ -119,7 +119,7 @@ def _judge(task: asyncio.Task[None], turn: Turn) -> None:
 
 
 async def _posted(house: House, turn: Turn, body: bytes, seconds: float) -> bytes | None:
-    """One summary request, with the conversation's own URL and credential; None where it was not answered."""
+    """Send one summary request, with the conversation's own URL and credential; None where it was not answered."""
     call = turn.call(body)
     try:
         async with house.summaries:

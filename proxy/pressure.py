@@ -53,8 +53,9 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
         goal=need.goal,
         calibration=known.learned.calibration,
     )
-    if work.view.envelope + _newest(work.view.tokens, work.view.units) > need.goal:
-        _warn_once(house, turn, tokens=work.view.total)
+    least = work.view.envelope + _newest(work.view.tokens, work.view.units)
+    if need.trigger == "pressure" and least > need.goal:
+        _warn_once(house, turn, tokens=least)
         return sight
     await run(house, turn, work, patience, report)
     if work.applied is sight.applied:
@@ -65,7 +66,7 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
 
 
 async def _need(house: House, turn: Turn, known: Size, sight: Sight) -> _Need | None:
-    """What the measure asks for, or the overflow that ended this transcript's last stream (SPEC 9.3)."""
+    """Say what the measure asks for, or the overflow that ended this transcript's last stream (SPEC 9.3)."""
     limits, calibration = known.limits, known.learned.calibration
     if forced(house, turn, sight):
         estimate = sight.estimate if sight.estimate is not None else await estimated(house, turn, sight)
@@ -122,5 +123,5 @@ def _newest(tokens: tuple[int, ...], units: tuple[tuple[int, int], ...]) -> int:
 def _warn_once(house: House, turn: Turn, *, tokens: int) -> None:
     """Envelope and newest unit alone are over low water: packing cannot help (SPEC 6.8)."""
     if house.warned.get(turn.conversation) is None:
-        house.warned.put(turn.conversation, True)
+        house.warned.put(turn.conversation, value=True)
         events.emit("cannot-pack", level=logging.WARNING, conversation=turn.opaque, tokens=tokens)

@@ -39,7 +39,7 @@ class _Rejection:
     fit: Fit
 
 
-async def recovered(  # noqa: PLR0913 - everything the first attempt left behind
+async def recovered(
     house: House, turn: Turn, known: Size, sight: Sight, verdict: Verdict, patience: Patience, report: Report
 ) -> Sight | None:
     """What to send once more, None where there is no evidence; `report.refused` then says why."""
@@ -68,7 +68,7 @@ def _hindrance(turn: Turn, verdict: Verdict) -> str:
     return turn.hindrance or ("" if verdict.compactable else "too-large")
 
 
-async def _decided(  # noqa: PLR0913 - see `recovered`
+async def _decided(
     house: House, turn: Turn, known: Size, sight: Sight, verdict: Verdict, patience: Patience, report: Report
 ) -> Sight | Denied:
     rejected = await _rejection(house, turn, known, sight, verdict)

@@ -14,7 +14,7 @@ __all__ = ["outgoing", "refusal", "unreached"]
 
 
 def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None] | None = None) -> Outgoing:
-    """The upstream's reply with our headers beside its own; `ended` is called once it was relayed whole.
+    """Hand on the upstream's reply, our headers beside its own; `ended` is called once it was relayed whole.
 
     `ended` must not raise. The request's line is logged when the reply is closed, relayed or not.
     """
@@ -36,7 +36,7 @@ def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None]
 
 
 def refusal(answer: Answer, report: Report, dialect: str | None = None) -> Outgoing:
-    """An answer of our own, in the dialect's error shape."""
+    """Make an answer of our own, in the dialect's error shape."""
     report.log(answer.status)
     body = answer.body(dialect)
     headers = (
@@ -49,7 +49,7 @@ def refusal(answer: Answer, report: Report, dialect: str | None = None) -> Outgo
 
 
 def unreached(error: UpstreamError) -> Answer:
-    """What a client is told of an upstream that could not be reached or was too slow: 502 or 504."""
+    """Tell a client of an upstream that could not be reached or was too slow: 502 or 504."""
     return Answer(status=error.status, code=f"PROXY_UPSTREAM_{error.kind.upper()}", message=str(error))
 
 

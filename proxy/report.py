@@ -35,7 +35,7 @@ class Report:
         self.action, self.refused = "overflow-refused", reason
 
     def headers(self) -> Headers:
-        """The `x-carryon-*` headers of the reply."""
+        """Give the `x-carryon-*` headers of the reply."""
         if not self.shown:
             return ()
         found = [("x-carryon-action", self.action)]
@@ -78,5 +78,5 @@ def _summary(answer: Answer) -> str:
 
 
 def _word(text: str) -> str:
-    """A model's name as a header may carry it."""
+    """Spell a model's name as a header may carry it."""
     return "".join(c for c in text if c.isascii() and c.isprintable() and c not in " ,;")[:128] or "unknown"

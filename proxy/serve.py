@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -16,9 +19,13 @@ from proxy.server import ServerBounds
 from proxy.server.lifecycle import Server
 from proxy.settings import Settings
 
-__all__ = ["serve"]
+__all__ = ["bounds", "on_signals", "serve"]
 
-_NAMED = {"listen": "--port, or CARRYON_LISTEN__PORT", "admin": "CARRYON_ADMIN__PORT"}
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+#: What may be chosen otherwise, by listener.
+_PORT = {"listen": "--port, or CARRYON_LISTEN__PORT", "admin": "CARRYON_ADMIN__PORT"}
+_HOST = {"listen": "--host, or CARRYON_LISTEN__HOST", "admin": "CARRYON_ADMIN__HOST"}
 
 Say = Callable[[str], None]
 
@@ -26,10 +33,16 @@ Say = Callable[[str], None]
 def serve(settings: Settings, source: str, say: Say) -> bool:
     """Serve until a signal; whether every request ended by itself. `source` names where the settings came from."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_served(settings, source, say))
+        try:
+            return runner.run(_served(settings, source, say))
+        except asyncio.CancelledError:  # a signal while starting: no request was accepted yet
+            return True
 
 
 async def _served(settings: Settings, source: str, say: Say) -> bool:
+    """Start, serve, stop. A signal ends the start; while stopping it changes nothing: the store must be left whole."""
+    starting = asyncio.current_task()
+    on_signals(starting.cancel if starting else _ignored, *_SIGNALS)
     async with opened(settings) as house:
         server = Server(partial(exchange, house), bounds(settings), on_fault=lambda: house.fault("the door"))
         try:
@@ -40,24 +53,47 @@ async def _served(settings: Settings, source: str, say: Say) -> bool:
             raise
         for line in _found(settings, source, house, port, admin):
             say(line)
-        return await server.run()
+        try:
+            return await server.run()
+        finally:
+            on_signals(_ignored, *_SIGNALS)
+
+
+def on_signals(act: Callable[[], object], *signals: signal.Signals) -> None:
+    """Let the first of these signals act; later ones change nothing, so that what it began can end."""
+    loop = asyncio.get_running_loop()
+
+    def once() -> None:
+        for which in signals:
+            loop.add_signal_handler(which, _ignored)
+        act()
+
+    for which in signals:
+        loop.add_signal_handler(which, once)
+
+
+def _ignored() -> None:
+    return
 
 
 async def _listening(listen: Callable[[str, int], Awaitable[int]], key: str, host: str, port: int) -> int:
     try:
         return await listen(host, port)
     except OSError as error:
-        raise ConfigError(
-            Mistake(
-                key=f"{key}.port",
-                message=f"cannot listen on {host}:{port}: {error.strerror or error}",
-                cure=f"end what listens there, or choose another port (0 takes a free one): {_NAMED[key]}",
-            )
-        ) from error
+        taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        cure = (
+            f"end what listens there, or choose another port (0 takes a free one): {_PORT[key]}"
+            if taken
+            else f"choose an address of this machine: {_HOST[key]}"
+        )
+        number = error.errno or 0  # that of a name which cannot be resolved is negative
+        why = os.strerror(number) if number > 0 else error.strerror or str(error)
+        message = f"cannot listen on {host}:{port}: {why[:1].lower()}{why[1:]}"
+        raise ConfigError(Mistake(key=f"{key}.{'port' if taken else 'host'}", message=message, cure=cure)) from error
 
 
 def bounds(settings: Settings) -> ServerBounds:
-    """The listener's limits, from the settings."""
+    """Return the listener's limits, from the settings."""
     return ServerBounds(
         max_body=settings.listen.max_body,
         max_inflight_bytes=settings.listen.max_inflight_bytes,
@@ -69,21 +105,31 @@ def bounds(settings: Settings) -> ServerBounds:
 
 
 def _found(settings: Settings, source: str, house: House, port: int, admin: int) -> list[str]:
-    """What an operator wants to see at start: file, upstreams, window, store, and the line to paste."""
-    host = settings.listen.host
-    shown = f"[{host}]" if ":" in host else host
+    """Say what an operator wants to see at start: file, upstreams, windows, store, and the line to paste."""
     store = "redis (by URL)" if settings.redis.url else f"embedded, in {state_dir(settings) / 'store'}"
     upstreams = ", ".join(f"{known.name} = {known.base_url}" for known in house.upstreams)
-    window = settings.models[0].context_window if settings.models else settings.defaults.context_window
     return [
         f"carryon {__version__}",
         f"  settings   {source}",
         f"  upstreams  {upstreams}",
-        f"  window     {f'{window} tokens' if window else 'asked from the upstream, else the packaged table'}",
+        f"  window     {_windows(settings)}",
         f"  store      {store}",
-        f"  probes     http://{settings.admin.host}:{admin}/readyz",
-        f"  ready      export OPENAI_BASE_URL=http://{shown}:{port}/v1",
+        f"  probes     http://{_shown(settings.admin.host)}:{admin}/readyz",
+        f"  ready      export OPENAI_BASE_URL=http://{_shown(settings.listen.host)}:{port}/v1",
     ]
+
+
+def _windows(settings: Settings) -> str:
+    named = [entry.model for entry in settings.models if entry.context_window]
+    known = settings.defaults.context_window
+    rest = f"{known:,} tokens" if known else "asked of the upstream, else from the packaged table"
+    return f"configured for {', '.join(named)}; others: {rest}" if named else rest
+
+
+def _shown(host: str) -> str:
+    """Spell a host as it stands in a URL; of those that mean every address, the one of this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - it is compared, not bound
+    return f"[{host}]" if ":" in host else host
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

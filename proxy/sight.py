@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.core.identity import covered_digests
 from proxy.core.meter import measured, parts
@@ -50,7 +50,7 @@ class Size:
 
     window: Window | None = None
     limits: Limits | None = None
-    learned: Learned = Learned()
+    learned: Learned = field(default_factory=Learned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Sight:
 
 
 def size(house: House, turn: Turn) -> Size:
-    """What the upstream's window asks of this turn; starts asking what is not known."""
+    """Find what the upstream's window asks of this turn; starts asking what is not known."""
     learned = house.learning.known(turn.keys)
     upstream = house.settings.upstreams[turn.destination.name]
     headers = tuple(pair for pair in turn.passage.call.headers if pair[0].lower() in _ASKING)
@@ -88,12 +88,12 @@ def size(house: House, turn: Turn) -> Size:
 
 
 def unseen(turn: Turn) -> Sight:
-    """The turn as the client sent it, without a look at the ledger."""
+    """Give the turn as the client sent it, without a look at the ledger."""
     return Sight(applied=Applied(record=Record(), projection=raw_projection(turn.transcript)), looked=False)
 
 
 def with_applied(turn: Turn, sight: Sight, applied: Applied) -> Sight:
-    """The same sight after another load; nothing is measured yet."""
+    """Give the same sight after another load; nothing is measured yet."""
     return replace(sight, applied=applied, body=_body(turn, applied), estimate=None)
 
 
@@ -130,7 +130,7 @@ async def look(house: House, turn: Turn, known: Size) -> Sight:
 
 
 async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
-    """The evidence load: confirmed durable, laid on the transcript; None where it is not confirmed. Raises `StoreError`."""
+    """Load the evidence: confirmed durable, laid on the transcript; None if unconfirmed. Raises `StoreError`."""
     record = await house.ledger.confirm(turn.conversation)
     if record is None:
         return None
@@ -143,7 +143,7 @@ def force(house: House, turn: Turn) -> None:
     covered = len(turn.transcript.significant)
     bound = covered_digests(turn.transcript.digests, (covered,))
     if covered and turn.may_pack:
-        house.forced.put(turn.conversation, True)
+        house.forced.put(turn.conversation, value=True)
         value = f"{covered}:{bound[covered].hex()}"
         house.background.spawn(house.note(turn.conversation, _FORCE, value))
 
@@ -156,7 +156,7 @@ def forced(house: House, turn: Turn, sight: Sight) -> bool:
     bound = covered_digests(turn.transcript.digests, (int(covered),)).get(int(covered))
     if bound is None or bound.hex() != digest:
         return False
-    house.forced.put(turn.conversation, False)
+    house.forced.put(turn.conversation, value=False)
     house.background.spawn(house.note(turn.conversation, _FORCE, ""))
     return True
 
@@ -168,14 +168,14 @@ async def estimated(house: House, turn: Turn, sight: Sight) -> int:
 
 
 def counted(house: House, turn: Turn, sight: Sight) -> int | None:
-    """The same where all of it was counted before, None where counting would take time."""
+    """Count the same where all of it was counted before; None where counting would take time."""
     meter = house.measures.meter(turn.dialect, turn.model)
     items, envelope = sight.applied.projection.items, turn.transcript.envelope
     return None if meter.unknown((*parts(envelope), *items)) else meter.total(envelope, items)
 
 
 async def suits(house: House, turn: Turn, known: Size, entries: tuple[Entry, ...]) -> Callable[[Entry], bool]:
-    """Which stored surfaces may apply: those of this model; another's only where the raw history needs one (SPEC 4.9).
+    """Choose stored surfaces: those of this model; another's only where the raw history needs one (SPEC 4.9).
 
     One that this process saw rejected does not, whether or not the store could note it.
     """
@@ -194,7 +194,7 @@ async def _applied(
 
 
 def _body(turn: Turn, applied: Applied) -> bytes | None:
-    """The projection's bytes, None where no surface applies."""
+    """Render the projection, None where no surface applies."""
     if applied.entry is None:
         return None
     return turn.dialect.render(turn.transcript, applied.projection.items)

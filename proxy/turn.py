@@ -27,6 +27,12 @@ _SIGNED = ("digest", "content-digest", "content-md5", "signature", "signature-in
 _BETAS = ("openai-beta", "anthropic-beta")
 _NOT_SENT_WITH_A_PROJECTION = ("content-encoding", "content-length")
 
+_NO_KEY = Answer(
+    status=401,
+    code="PROXY_UNAUTHORIZED",
+    message="a key of this proxy is required, and yours is missing or unknown",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
@@ -75,7 +81,7 @@ class Turn:
         return self.conversation.rpartition(".")[2]
 
     def call(self, body: bytes | None) -> Call:
-        """The call that sends `body` in place of the client's, None for the client's own bytes."""
+        """Make the call that sends `body` in place of the client's, None for the client's own bytes."""
         if body is None:
             return self.passage.call
         kept = tuple(pair for pair in self.passage.call.headers if pair[0].lower() not in _NOT_SENT_WITH_A_PROJECTION)
@@ -93,26 +99,19 @@ def read(house: House, incoming: Incoming) -> Turn | Passage | Answer:
         return Answer(status=404, code="PROXY_NOT_FOUND", message=str(error))
     except TooLargeError:
         return Answer(status=413, code="PROXY_BODY_TOO_LARGE", message="the request body grows too much when decoded")
-    named = MappingProxyType({name.lower(): value for name, value in reversed(incoming.headers)})
     if passage is None:
-        return Answer(
-            status=401,
-            code="PROXY_UNAUTHORIZED",
-            message="a key of this proxy is required; yours is missing or unknown",
-        )
+        return _NO_KEY
     if dialect is None or transcript is None:
         return passage
-    if named.get("x-carryon", "").strip().lower() == "off":
-        return replace(passage, skip="off")
     try:
-        return _turn(house, incoming, where, dialect, transcript, passage, named)
+        return _turn(house, incoming, where, dialect, transcript, passage)
     except Exception:  # noqa: BLE001 - protects the client from every fault between routing and sending
         house.fault("a request that could not be read is forwarded as it came")
         return passage
 
 
 def spoken(incoming: Incoming) -> str | None:
-    """The dialect a request is made in, by its path alone: the shape of an answer of our own."""
+    """Name the dialect of a request by its path alone: the shape of an answer of our own."""
     try:
         return routes.address(incoming.method, incoming.target).dialect
     except routes.NoRouteError:
@@ -120,7 +119,7 @@ def spoken(incoming: Incoming) -> str | None:
 
 
 def _transcript(house: House, incoming: Incoming, dialect: Dialect | None, model: str) -> Transcript | None:
-    """The body split, None where that cannot be done. Raises `TooLargeError`."""
+    """Split the body, None where that cannot be done. Raises `TooLargeError`."""
     if dialect is None or not isinstance(incoming.body, bytes):
         return None
     names = codings(incoming.headers)
@@ -140,7 +139,7 @@ def _transcript(house: House, incoming: Incoming, dialect: Dialect | None, model
 def _passage(
     house: House, incoming: Incoming, where: routes.Address, dialect: Dialect | None, transcript: Transcript | None
 ) -> Passage | None:
-    """The request as it goes on; None where a key of this proxy is missing."""
+    """Make the request as it goes on; None where a key of this proxy is missing."""
     model = transcript.envelope.model if transcript else where.deployment
     target = routes.choose(where, house.upstreams, model)
     destination = next(known for known in house.upstreams if known.name == target.name)
@@ -164,15 +163,17 @@ def _passage(
     )
 
 
-def _turn(  # noqa: PLR0913 - the one place where all that was read comes together
+def _turn(
     house: House,
     incoming: Incoming,
     where: routes.Address,
     dialect: Dialect,
     transcript: Transcript,
     passage: Passage,
-    named: Mapping[str, str],
 ) -> Turn | Passage:
+    named = MappingProxyType({name.lower(): value for name, value in reversed(incoming.headers)})
+    if named.get("x-carryon", "").strip().lower() == "off":
+        return replace(passage, skip="off")
     settings, model, destination = house.settings.tenant, transcript.envelope.model, passage.destination
     shown = identity.credentials(incoming.headers, where.query, by=settings.by, header=settings.header)
     if not shown and not settings.anonymous:
@@ -190,13 +191,7 @@ def _turn(  # noqa: PLR0913 - the one place where all that was read comes togeth
         transcript=transcript,
         policy=policy,
         tenant=tenant,
-        conversation=identity.conversation(
-            tenant=tenant,
-            upstream=destination.name,
-            dialect=dialect.name,
-            scope=identity.scope(named, transcript.envelope.ids),
-            transcript=transcript,
-        ),
+        conversation=_conversation(tenant, destination, dialect, transcript, named),
         keys=keys(
             tenant=tenant,
             upstream=destination.name,
@@ -206,6 +201,18 @@ def _turn(  # noqa: PLR0913 - the one place where all that was read comes togeth
         may_write=may_write,
         may_pack=may_write and policy.auto and not own_compaction and not transcript.envelope.compacts,
         hindrance=hindrance if may_write else hindrance or "off",
+    )
+
+
+def _conversation(
+    tenant: str, destination: Destination, dialect: Dialect, transcript: Transcript, named: Mapping[str, str]
+) -> str:
+    return identity.conversation(
+        tenant=tenant,
+        upstream=destination.name,
+        dialect=dialect.name,
+        scope=identity.scope(named, transcript.envelope.ids),
+        transcript=transcript,
     )
 
 

@@ -477,7 +477,7 @@ async def _asked(playbook: Playbook, world: World, stage: Stage, ask: Ask, where
     got = await stage.ask(world, ask)
     took = asyncio.get_running_loop().time() - began
     await _idle(world.house.background._tasks)
-    await _idle(work._SHIELDED)
+    await work.landed(3.0)
     try:
         assert not world.wrong, world.wrong
         assert took < ask.within, f"it took {took:.2f} s"
@@ -494,7 +494,7 @@ async def _asked(playbook: Playbook, world: World, stage: Stage, ask: Ask, where
 
 
 async def _idle(tasks: set[asyncio.Task[Any]]) -> None:
-    """Wait for work beside the request: marks, notes, commits on their way."""
+    """Wait for work beside the request: marks and notes."""
     while tasks:
         await asyncio.wait(set(tasks), timeout=3.0)
 

@@ -78,6 +78,22 @@ class Panicking:
         raise self.error
 
 
+def test_no_piece_is_longer_than_the_encoder_bears(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand characters at most, and none is lost."""
+    pieces: list[str] = []
+
+    class Noting:
+        def encode_ordinary(self, text: str) -> list[int]:
+            pieces.append(text)
+            return [0] * len(text)
+
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda _: Noting())
+    text = "abcdefg" * 50_000
+    assert count_with.__wrapped__("o200k_base")(text) == len(text)
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) == 100_000
+
+
 def test_a_text_the_encoder_gives_up_on_is_estimated() -> None:
     """Its panic is no `Exception`, and ends no request."""
 

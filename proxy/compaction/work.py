@@ -26,7 +26,7 @@ from proxy.policy import Limits, Policy
 from proxy.store import Commit, Entry, Ledger, Record, StoreError
 from proxy.surfaces import Applied, apply
 
-__all__ = ["Committed", "Patience", "Subject", "Work"]
+__all__ = ["Committed", "Patience", "Subject", "Work", "landed"]
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3
@@ -154,8 +154,8 @@ class Work:
         if self._over or self._subject.patience.left <= 0:
             return None
         self.asked += 1
-        tenant = self._subject.conversation.partition(".")[0]
-        key = framed((tenant, instruction, str(max_tokens), str(alone), *(item.key for item in items)))
+        about = (self._subject.conversation, self._now.projection.transcript.envelope.model, instruction)
+        key = framed((*about, str(max_tokens), str(alone), *(item.key for item in items)))
         asked = self._subject.flights.join(key, lambda: self._ask(items, instruction, max_tokens, alone))
         answer = await self._subject.patience.waiting(asked)
         if answer is not None:
@@ -197,6 +197,8 @@ class Work:
             return "the cut splits a unit"
         if not plan.surface.parts:
             return "nothing would stand for the conversation"
+        if _says(view.items[:through]) and not _says(plan.projection.items[: plan.projection.fixed]):
+            return "no word of the user would be left of what is replaced"
         if _system_text(plan.projection.items) != _system_text(view.items):
             return "system text in mid-conversation is kept as it stands, and none is added"
         problem = dialect.invalid(plan.projection.items, self._now.projection.transcript.items)
@@ -244,20 +246,23 @@ class Work:
         )
 
     async def _write(self, entry: Entry, surface: bytes) -> Record | None:
-        """One commit, then the load that decides; None where the store does not tell.
+        """One commit, then the load that decides; None where it stays unconfirmed, which ends the work (SPEC 5.4).
 
         The commit is shielded: once sent it lands whole or not at all, whoever stops waiting.
         """
-        subject = self._subject
+        subject, answered = self._subject, True
         try:
             if await self._shielded(entry, surface) is Commit.REFUSED:
                 return None
         except StoreError:
+            answered = False
             _LOG.warning("a commit went unanswered; loading decides", extra={"conversation": subject.conversation})
         try:
-            return await subject.ledger.load(subject.conversation)
+            record = await subject.ledger.load(subject.conversation)
         except StoreError:
             return None
+        there = any(known.operation == entry.operation for known in record.entries)
+        return record if answered or there else None
 
     async def _shielded(self, entry: Entry, surface: bytes) -> Commit:
         subject = self._subject
@@ -281,10 +286,21 @@ class Work:
         return Refused(reason=reason, final=True)
 
 
+async def landed(wait: float) -> None:
+    """Give commits that are on their way up to `wait` seconds: close the ledger only afterwards."""
+    if _SHIELDED:
+        await asyncio.wait(set(_SHIELDED), timeout=wait)
+
+
 def _landed(sent: asyncio.Task[Commit]) -> None:
     _SHIELDED.discard(sent)
     if not sent.cancelled():
         sent.exception()  # seen, also where nobody waits any more
+
+
+def _says(items: Sequence[Item]) -> bool:
+    """Whether a user speaks in these items."""
+    return any(item.facts.role == "user" and item.facts.significant for item in items)
 
 
 def _system_text(items: Sequence[Item]) -> list[bytes]:

@@ -16,7 +16,11 @@ __all__ = ["Agent", "Answered"]
 
 _SYSTEM = "You are a careful engineer. You read files, find the fault, and mend it."
 _TASK = "Find out why the nightly import fails and mend it. Never touch vendor/. Every change must have a test."
-_WORDS = ("line", "buffer", "reader", "import", "return", "value", "record", "field", "offset", "batch", "night", "error")
+_WORDS = (
+    *("line", "buffer", "reader", "import", "return", "value"),
+    *("record", "field", "offset", "batch", "night", "error"),
+)
+_OURS = "x-carryon-"
 _TOOLS = [
     {
         "type": "function",
@@ -38,9 +42,10 @@ class Answered:
     body: bytes
 
     @property
-    def sent(self) -> int:
-        """Tokens that Carryon measured of what it sent, 0 where it did not measure."""
-        return int(self.told.get("tokens", "raw=0, sent=0").rpartition("=")[2])
+    def tokens(self) -> tuple[int, int]:
+        """Tokens that Carryon measured of the history and of what it sent; zeros where it did not measure."""
+        raw, _, sent = self.told.get("tokens", "raw=0, sent=0").partition(", ")
+        return int(raw.removeprefix("raw=")), int(sent.removeprefix("sent="))
 
     @property
     def generation(self) -> int:
@@ -63,15 +68,14 @@ class Agent:
     async def turn(self, tokens: int) -> Answered:
         """Read a file of about so many tokens and ask the model what it makes of it."""
         self.turns += 1
-        call = f"call_{self.turns}"
-        path = f"src/import/step_{self.turns}.py"
-        function = {"name": "read_file", "arguments": json.dumps({"path": path})}
+        name = f"call_{self.turns}"
+        function = {"name": "read_file", "arguments": json.dumps({"path": f"src/import/step_{self.turns}.py"})}
         self.messages += [
-            {"role": "assistant", "content": None, "tool_calls": [{"id": call, "type": "function", "function": function}]},
-            {"role": "tool", "tool_call_id": call, "content": self._file(tokens)},
+            {"role": "assistant", "content": None, "tool_calls": [_call(name, function)]},
+            {"role": "tool", "tool_call_id": name, "content": self._file(tokens)},
         ]
         answered = await self.ask()
-        if answered.status == 200:  # noqa: PLR2004
+        if answered.status == 200:
             self.messages.append(json.loads(answered.body)["choices"][0]["message"])
         return answered
 
@@ -79,13 +83,18 @@ class Agent:
         """Send the whole history as it stands."""
         body = {"model": "demo", "messages": self.messages, "tools": _TOOLS}
         async with self.session.post(f"{self.base_url}/chat/completions", json=body) as reply:
-            told = {name.lower()[10:]: value for name, value in reply.headers.items() if name.lower().startswith("x-carryon-")}
+            named = ((name.lower(), value) for name, value in reply.headers.items())
+            told = {name.removeprefix(_OURS): value for name, value in named if name.startswith(_OURS)}
             return Answered(status=reply.status, told=told, body=await reply.read())
 
     def _file(self, tokens: int) -> str:
-        """Text of about `tokens` tokens: every word here is one, a number two."""
+        """Make text of about `tokens` tokens: every word here is one, a number two."""
         lines: list[str] = []
         while sum(self.count(line) for line in lines) < tokens:
             words = islice(cycle(_WORDS), len(lines) % 7, len(lines) % 7 + 10)
             lines.append(f"{len(lines)}: {' '.join(words)}\n")
         return "".join(lines)
+
+
+def _call(name: str, function: dict[str, str]) -> dict[str, object]:
+    return {"id": name, "type": "function", "function": function}

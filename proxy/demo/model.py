@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from proxy.core.meter import Meter
 from proxy.dialects.chat import CHAT
+from proxy.encoder import count_with
 
-__all__ = ["COUNTS_MORE", "ScriptedModel"]
+__all__ = ["COUNTS_MORE", "WINDOW", "ScriptedModel"]
 
+#: In the model's own tokens.
+WINDOW = 8_192
 COUNTS_MORE = 1.3
 _SUMMARY = """## Objective
 Find out why the nightly import fails and mend it.
@@ -41,19 +43,27 @@ Read the next file of src/import.
 English"""
 
 
+def _meter() -> Meter:
+    return Meter(CHAT.weigh, count_with("o200k_base"))
+
+
 @dataclass(slots=True)
 class ScriptedModel:
-    """Counts, refuses or answers. `window` is in its own tokens; `refusals` and `copies` are what it saw."""
+    """Counts, refuses or answers; a request without the use of tools is taken for a summary.
 
-    window: int
-    meter: Meter
-    copies: int = 0
-    counted: int = 0
+    `window` is in its own tokens; with `defends` false it answers whatever its size. `counts` are the
+    tokens of every copy it saw, summaries apart; `refusal` is the body of its newest refusal.
+    """
+
+    window: int = WINDOW
+    defends: bool = True
+    meter: Meter = field(default_factory=_meter)
+    counts: list[int] = field(default_factory=list)
     refusal: bytes = b""
-    _turns: int = field(default=0)
+    _turns: int = 0
 
     def app(self) -> web.Application:
-        """The application to serve."""
+        """Make the application to serve."""
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_get("/v1/models", self._models)
@@ -67,13 +77,12 @@ class ScriptedModel:
         transcript = CHAT.split(raw)
         if transcript is None:
             return web.json_response({"error": {"message": "not a chat request"}}, status=400)
-        body = json.loads(raw)
-        if body.get("tool_choice") == "none":
+        if json.loads(raw).get("tool_choice") == "none":
             return _reply(_SUMMARY)
-        self.copies += 1
-        self.counted = math.ceil(self.meter.total(transcript.envelope, transcript.items) * COUNTS_MORE)
-        if self.counted > self.window:
-            self.refusal = _refusal(self.counted, self.window)
+        counted = math.ceil(self.meter.total(transcript.envelope, transcript.items) * COUNTS_MORE)
+        self.counts.append(counted)
+        if self.defends and counted > self.window:
+            self.refusal = _refusal(counted, self.window)
             return web.Response(status=400, body=self.refusal, content_type="application/json")
         self._turns += 1
         return _reply(f"I have read it. The cause is not in this file; step {self._turns} is done, on to the next.")
@@ -84,11 +93,11 @@ def _refusal(counted: int, window: int) -> bytes:
         f"This model's maximum context length is {window} tokens. However, your messages resulted in {counted} "
         "tokens. Please reduce the length of the messages."
     )
-    error = {"message": message, "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
-    return json.dumps({"error": error}, indent=2).encode()
+    kind = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
+    return json.dumps({"error": {"message": message, **kind}}, indent=2).encode()
 
 
 def _reply(text: str) -> web.Response:
-    message: Mapping[str, str] = {"role": "assistant", "content": text}
+    message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return web.json_response({"id": "demo", "object": "chat.completion", "model": "demo", "choices": [choice]})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,31 +16,33 @@ import aiohttp
 from aiohttp import web
 
 from proxy.boot import opened
-from proxy.compaction.job import Job
+from proxy.compaction.job import Compactor, Job
 from proxy.core.identity import ANONYMOUS
-from proxy.core.meter import Meter
 from proxy.demo.agent import Agent, Answered
-from proxy.demo.model import COUNTS_MORE, ScriptedModel
-from proxy.dialects.chat import CHAT
+from proxy.demo.model import COUNTS_MORE, WINDOW, ScriptedModel
 from proxy.encoder import count_with
 from proxy.exchange import exchange
 from proxy.house import House
-from proxy.serve import bounds
+from proxy.serve import bounds, on_signals
 from proxy.server.lifecycle import Server
 from proxy.settings import Settings, load
+from proxy.store.places import Places
 
-__all__ = ["tell"]
+__all__ = ["Liar", "tell"]
 
-WINDOW = 8_192
 _STEP = 700
 #: What a turn adds beyond the file it reads: the call, the frames, the model's answer.
 _TURN = 70
+#: More turns than any fate needs: a story that goes wrong must end as well.
 _MOST_TURNS = 40
 _OK = 200
+#: Ctrl-C, a service manager, a closed terminal: each ends the story with everything stopped.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_COLUMNS = "   turn   history →   sent   model counts   generation   what happened"
 Say = Callable[[str], None]
 
 
-class _Liar:
+class Liar:
     """A compaction backend that claims success and has done nothing."""
 
     async def compact(self, job: Job) -> None:
@@ -59,38 +62,50 @@ class _Stage:
     sent: int = 0
 
     async def turn(self, tokens: int) -> Answered:
-        """One turn of the agent, printed with its tokens and generation."""
-        self.model.copies = 0
+        """Take one turn of the agent and print it."""
+        self.model.counts.clear()
         answered = await self.agent.turn(tokens)
-        self.sent = answered.sent or self.sent + tokens
+        self.sent = answered.tokens[1] or self.sent + tokens
         if "conversation" in answered.told:
             self.conversation = f"{ANONYMOUS}.{answered.told['conversation']}"
         self.say(_line(self.agent.turns, answered, self.model))
         return answered
 
     async def generation(self) -> int:
-        """The counter as the store holds it, read from the store itself."""
+        """Read the counter where it is kept: in the store itself."""
         if not self.conversation:
             return 0
         return (await self.house.ledger.load(self.conversation)).generation
 
     async def grown(self, target: int) -> Answered:
-        """Turns of one step each, then one that lands at `target` tokens."""
-        while self.sent + _STEP < target - _STEP // 2:
+        """Take turns of one step each, then one that lands at `target` tokens."""
+        for _ in range(_MOST_TURNS):
+            if self.sent + _STEP >= target - _STEP // 2:
+                break
             await self.turn(_STEP)
         return await self.turn(max(1, target - self.sent - _TURN))
 
 
-def tell(say: Say) -> bool:
-    """Run the demo; whether all three fates went as they must."""
-    return asyncio.run(_told(say))
+def tell(say: Say, *, model: ScriptedModel | None = None, compactor: Compactor | None = None) -> bool:
+    """Run the demo; whether all three fates went as they must.
+
+    Another `model` or `compactor` than the usual makes another story, one that should go wrong.
+    Raises `KeyboardInterrupt` when a signal ends it, after everything was stopped.
+    """
+    try:
+        return asyncio.run(_told(say, model or ScriptedModel(), compactor))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
-async def _told(say: Say) -> bool:
+async def _told(say: Say, model: ScriptedModel, compactor: Compactor | None) -> bool:
+    story = asyncio.current_task()
+    on_signals(story.cancel if story else _ignored, *_SIGNALS)
     started = time.monotonic()
-    say(f"carryon demo: one conversation, three fates. The model's window is {WINDOW} tokens; it counts")
-    say(f"{COUNTS_MORE} times what Carryon estimates and does not say so. Store, proxy and retries are real.\n")
-    async with _staged(say) as stage:
+    say(f"carryon demo: one conversation, three fates. The model's window is {WINDOW:,} tokens; it counts")
+    say(f"{COUNTS_MORE} times what Carryon estimates and does not say so; a count with ! is one that it refuses.")
+    say("The model is a script; store, proxy, compaction and retries are real.")
+    async with _staged(say, model, compactor) as stage:
         fates = (
             ("1  packed by pressure", _pressed),
             ("2  rescued from overflow", _rescued),
@@ -98,92 +113,110 @@ async def _told(say: Say) -> bool:
         )
         results = []
         for title, fate in fates:
-            say(f"\n── {title}")
+            say(f"\n── {title}\n{_COLUMNS}")
             results.append(await fate(stage))
             say("   as it must be" if results[-1] else "   NOT as it must be")
+        on_signals(_ignored, *_SIGNALS)  # what was set up is being taken down already
     say(f"\n{sum(results)} of {len(fates)} fates as they must be, in {time.monotonic() - started:.1f} s.")
     return all(results)
 
 
+def _ignored() -> None:
+    return
+
+
 async def _pressed(stage: _Stage) -> bool:
-    """The history reaches the threshold in one step: it is packed before it is sent."""
+    """Let the history reach the threshold in one step: it is packed before it is sent."""
     answered = await stage.grown(int(WINDOW * 0.83))
-    generation = await stage.generation()
-    stage.say(f"   the store's generation is {generation}; the model saw {stage.model.copies} copy of the turn")
-    return (
-        answered.status == _OK
-        and answered.told.get("action") == "pressure"
-        and (generation, stage.model.copies) == (1, 1)
-    )
+    generation, copies = await stage.generation(), len(stage.model.counts)
+    stage.say(f"   the generation in the store is {generation}; copies of the turn that the model saw: {copies}")
+    return answered.status == _OK and answered.told.get("action") == "pressure" and (generation, copies) == (1, 1)
 
 
 async def _rescued(stage: _Stage) -> bool:
-    """Below the threshold by our meter, over the window by the model's: refused, packed, proven, sent again."""
+    """Stay below the threshold by our meter, over the window by the model's: refused, packed, proven, sent again."""
     before = await stage.generation()
     answered = await stage.grown(int(WINDOW * 0.785))
-    generation = await stage.generation()
-    stage.say(f"   the model refused; the generation rose from {before} to {generation}; that is the proof, so it was sent again")
-    return (
+    generation, copies = await stage.generation(), len(stage.model.counts)
+    good = (
         answered.status == _OK
         and answered.told.get("action") == "overflow-retry"
-        and (generation, stage.model.copies) == (before + 1, 2)
+        and (generation, copies) == (before + 1, 2)
     )
+    proof = ": the proof that it may be sent again" if good else ""
+    stage.say(f"   the generation in the store was {before} and is {generation}{proof}; copies: {copies}")
+    return good
 
 
 async def _refused(stage: _Stage) -> bool:
-    """The backend claims to have compacted. The counter did not move, so nothing is sent again."""
-    stage.house.compactor = _Liar()
+    """Let the backend claim to have compacted. The counter did not move, so nothing is sent again."""
+    stage.house.compactor = Liar()
     before = await stage.generation()
     answered = await stage.turn(_STEP)
     for _ in range(_MOST_TURNS):
         if answered.status != _OK:
             break
         answered = await stage.turn(_STEP)
-    generation = await stage.generation()
+    generation, copies = await stage.generation(), len(stage.model.counts)
     same = answered.body == stage.model.refusal
-    stage.say(f"   the generation is still {generation}; the model's own error went out, byte for byte: {'yes' if same else 'no'}")
+    stage.say(f"   the generation in the store was {before} and is {generation}; copies: {copies}; the agent got")
+    stage.say(f"   the model's own error, byte for byte: {'yes' if same else 'no'}")
     return (
         same
         and answered.told.get("action") == "overflow-refused"
         and answered.told.get("refused") == "no-advance"
-        and (generation, stage.model.copies) == (before, 1)
+        and (generation, copies) == (before, 1)
     )
 
 
 def _line(turn: int, answered: Answered, model: ScriptedModel) -> str:
+    """Print one turn in the columns of `_COLUMNS`."""
+    raw, sent = answered.tokens
+    tokens = f"{raw:>7,} → {sent:>6,}" if raw else "not measured".rjust(16)
+    counts = " ".join(f"{count:,}{'!' if count > model.window else ''}" for count in model.counts)
+    return f"   {turn:>4}  {tokens}   {counts:>12}   {answered.generation:>10}   {_happened(answered)}"
+
+
+def _happened(answered: Answered) -> str:
     told = answered.told
-    copies = "" if model.copies == 1 else f", {model.copies} copies"
-    verdict = "answered" if answered.status == _OK else f"refused ({answered.status})"
-    tokens = told.get("tokens", "").replace("raw=", "").replace(", sent=", " → ") or "not measured"
-    return (
-        f"   turn {turn:>2}  history → sent: {tokens:<14}  model counts {model.counted:>5} of {WINDOW}  "
-        f"generation {answered.generation}  {told.get('action', '?')}: {verdict}{copies}"
-    )
+    packed = "summary by the model (S1)" if "summary" in told else "without a model"
+    words = {
+        "pass": "sent as it came",
+        "projected": "sent with its head packed",
+        "pressure": f"packed, then sent: {packed}",
+        "overflow-retry": f"refused, packed, sent again: {packed}",
+        "overflow-refused": f"refused ({answered.status}), handed over: {told.get('refused', '?')}",
+    }
+    return words.get(told.get("action", ""), f"answered {answered.status} by nobody we know")
 
 
 @asynccontextmanager
-async def _staged(say: Say) -> AsyncIterator[_Stage]:
-    """The whole of it, on loopback and in a folder of its own that is gone afterwards."""
-    model = ScriptedModel(window=WINDOW, meter=Meter(CHAT.weigh, count_with("o200k_base")))
-    with tempfile.TemporaryDirectory(prefix="carryon-demo-") as folder:
-        async with _served(model.app()) as port, opened(_settings(port, Path(folder))) as house:
-            server = Server(partial(exchange, house), bounds(house.settings))
-            listening = await server.listen()
-            try:
-                async with aiohttp.ClientSession() as session:
-                    agent = Agent(f"http://127.0.0.1:{listening}/v1", session, count_with("o200k_base"))
-                    yield _Stage(house, model, agent, say)
-            finally:
-                await server.close()
+async def _staged(say: Say, model: ScriptedModel, compactor: Compactor | None) -> AsyncIterator[_Stage]:
+    """Set up the whole of it, on loopback and in a folder of its own that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="carryon-demo-") as name:
+        folder = Path(name)
+        try:
+            async with _served(model.app()) as port, opened(_settings(port, folder)) as house:
+                house.compactor = compactor or house.compactor
+                server = Server(partial(exchange, house), bounds(house.settings))
+                try:
+                    listening = await server.listen()
+                    async with aiohttp.ClientSession() as session:
+                        agent = Agent(f"http://127.0.0.1:{listening}/v1", session, count_with("o200k_base"))
+                        yield _Stage(house, model, agent, say)
+                finally:
+                    await server.close()
+        finally:
+            with suppress(OSError):
+                Places.prepare(folder).run.rmdir()
 
 
 @asynccontextmanager
 async def _served(app: web.Application) -> AsyncIterator[int]:
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
     try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

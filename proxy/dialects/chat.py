@@ -62,7 +62,7 @@ class Chat:
         values = _Values(body, spans)
         raws = elements(values.raw("messages"))
         named = values.text("model") or model
-        if raws is None or not named:
+        if raws is None or not named.isprintable() or not named:  # it goes into logs, labels and keys
             return None
         found = [self.item(raw) for raw in raws]
         known = tuple(item for item in found if item is not None)
@@ -154,7 +154,9 @@ class Chat:
             kept["tool_choice"] = b'"none"'
         if "store" in spans:
             kept["store"] = b"false"
-        kept[_limit_field(spans, transcript.envelope.model)] = b"%d" % max_tokens
+        budget = _mapping(values.value("thinking")).get("budget_tokens")
+        beyond = budget if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0 else 0
+        kept[_limit_field(spans, transcript.envelope.model)] = b"%d" % (max_tokens + beyond)
         return b"{" + b",".join(items_.dumps(key) + b":" + raw for key, raw in kept.items()) + b"}"
 
     def answer(self, body: bytes) -> Answer | None:

@@ -62,10 +62,8 @@ def yaml_file(path: Path) -> Layer:
     except OSError as error:
         cure = "name an existing, readable file with --config or CARRYON_CONFIG"
         raise _refused(path, None, f"cannot be read: {error.strerror}", cure) from None
-    loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
-        return _Walk(path, loader).layer(node)
+        return _walked(path, text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "cannot be understood"
@@ -75,6 +73,14 @@ def yaml_file(path: Path) -> Layer:
         raise _refused(path, None, "is not YAML: it holds a special character", "save it as plain text") from None
     except ValueError as error:
         raise _refused(path, None, f"is not YAML: {error}", "put the value in quotes") from None
+    except RecursionError:
+        raise _refused(path, None, "is nested too deeply", "remove the nesting") from None
+
+
+def _walked(path: Path, text: str) -> Layer:
+    loader = yaml.SafeLoader(text)  # it reads the first characters already
+    try:
+        return _Walk(path, loader).layer(loader.get_single_node())
     finally:
         loader.dispose()
 

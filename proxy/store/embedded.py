@@ -242,8 +242,9 @@ async def _directory(socket: Path) -> str:
     """
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
-        writer.write(b"CONFIG GET dir\r\n")
-        if await reader.readuntil(b"\r\n") != b"*2\r\n":
+        # While it reads its file a server answers CONFIG already, but not PING.
+        writer.write(b"PING\r\nCONFIG GET dir\r\n")
+        if await reader.readuntil(b"\r\n") != b"+PONG\r\n" or await reader.readuntil(b"\r\n") != b"*2\r\n":
             raise ValueError("not a server that answers")
         await reader.readuntil(b"dir\r\n")
         size = int((await reader.readuntil(b"\r\n")).lstrip(b"$"))

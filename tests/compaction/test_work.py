@@ -166,6 +166,7 @@ OBJECTIONS: dict[str, tuple[list[Put | Keep], int, str]] = {
     "system text added": ([Put(spelt(system("obey"))), *PARTS], 5, "system text"),
     "system text twice": ([SUMMARY, Keep(3, 4), Put(spelt(system("rule")))], 5, "system text"),
     "an empty assistant": ([Put(spelt(says(""))), *PARTS], 5, "empty assistant message"),
+    "the user silenced": ([Put(spelt(says("all is well"))), Keep(3, 4)], 5, "no word of the user"),
     "nothing gained": ([Keep(0, 5)], 5, "it frees 0 tokens"),
     "too little gained": ([Put(spelt(user("task " + LONG[:-500]))), Keep(1, 5)], 5, "is the least"),
     "grown": ([Put(spelt(user(LONG))), Keep(0, 5)], 5, "it frees -"),
@@ -257,12 +258,11 @@ async def test_a_lost_reply_is_looked_up(ledger: Accidental, conversation: str) 
 
 
 async def test_a_commit_that_never_arrives_is_none(ledger: Accidental, conversation: str) -> None:
-    """Three attempts under one operation id, then it is over; nothing is stored, nothing claimed."""
+    """An unanswered commit that no load shows ends the work; nothing is stored, nothing claimed."""
     work = await work_on(subject(ledger, conversation))
     ledger.lose_commit = True
-    found = await work.propose(PARTS, 5)
-    assert isinstance(found, Refused)
-    assert found.final
+    assert await work.propose(PARTS, 5) == Refused(reason="unconfirmed", final=True)
+    assert ledger.commits == 1
     assert await ledger.load(conversation) == Record()
     assert work.commits == []
 

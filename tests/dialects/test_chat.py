@@ -207,6 +207,8 @@ NOT_SPLIT = {
     "no model": b'{"messages":[]}',
     "a model that is no text": b'{"model":1,"messages":[]}',
     "an empty model": b'{"model":"","messages":[]}',
+    "a model that cannot be printed": b'{"model":"m\\n","messages":[]}',
+    "a model that cannot be spelt": b'{"model":"\\ud800","messages":[]}',
     "messages named twice": b'{"model":"m","messages":[],"messages":[]}',
     "a model named twice": b'{"model":"m","model":"n","messages":[]}',
     "a message that is none": b'{"model":"m","messages":[1]}',
@@ -417,6 +419,12 @@ def test_the_limit_goes_by_the_clients_own_name(model: str, more: Message, name:
     """Newer models refuse `max_tokens`; a client that names one knows."""
     _, value = asked({"model": model} | more)
     assert {key for key in value if key.startswith("max_")} == {name}
+
+
+def test_the_limit_of_a_summary_lies_above_a_thinking_budget() -> None:
+    """Thinking counts against the limit: without room of its own it would leave none for the text."""
+    _, value = asked({"max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 1_024}})
+    assert (value["max_tokens"], value["thinking"]["budget_tokens"]) == (9 + 1_024, 1_024)
 
 
 def test_a_model_from_the_path_is_named_in_the_summary_request() -> None:

@@ -165,6 +165,10 @@ OTHER: dict[str, tuple[Message, Message]] = {
     "a date": (user("on 2026-01-01"), user("on 2026-01-02")),
     "thinking a user wrote": (user("<think>x</think>y"), user("y")),
     "thinking in the middle": (says("a <think>x</think>y"), says("a y")),
+    "thinking behind a picture": (
+        says("") | {"content": [{"type": "file", "file": {"file_id": "f"}}, "<think>x</think>y"]},
+        says("") | {"content": [{"type": "file", "file": {"file_id": "f"}}, "y"]},
+    ),
     "thinking that does not end": (says("<think>x"), says("")),
     "ids inside arguments": (calls("1", arguments='{"id":"a"}'), calls("1", arguments='{"id":"b"}')),
     "reasoning inside arguments": (calls("1", arguments='{"reasoning":"a"}'), calls("1", arguments="{}")),

@@ -78,8 +78,9 @@ def _result(call: Message, text: str) -> Message:
 
 
 def _line(seed: int) -> str:
-    word = [_WORDS[(seed * 7 + offset * 5) % len(_WORDS)] for offset in range(5)]
-    return f"    {word[0]}_{word[1]} = quantize({word[2]}.{word[3]}, {word[4]})"
+    """A line that our meter and the model's own tokenizer count alike."""
+    one, two, three, four, five = (_WORDS[(seed * 7 + offset * 5) % len(_WORDS)] for offset in range(5))
+    return f"    # the {one} of each {two} is rounded to the {three} before the {four} is written to the {five}"
 
 
 def _source(number: int, characters: int) -> str:

@@ -1,13 +1,20 @@
-"""A real model server for the session."""
+"""A real model server for the session; for a module a proxy on a Valkey of its own, before a recording upstream."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import pytest_asyncio
 
+from proxy.store.binary import find_server
 from tests.e2e import llama
+from tests.e2e.carryon import Carryon
+from tests.e2e.scribe import Scribe
+from tests.e2e.stored import before
+from tests.e2e.talk import WINDOW, Client
+from tests.store.servers import Server
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +39,35 @@ def _started(folders: pytest.TempPathFactory) -> llama.LlamaServer:
         except RuntimeError as error:
             failures.append(str(error))
     pytest.fail("no build of llama.cpp runs on this processor: " + "; ".join(failures))
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Iterator[Server]:
+    """A Valkey of the module's own: a secret is bound to its server."""
+    server = Server(find_server())
+    yield server
+    server.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def upstream() -> AsyncIterator[Scribe]:
+    """The recording upstream; tests keep apart by their models."""
+    async with Scribe() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def proxy(upstream: Scribe, ledger: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Carryon]:
+    """Carryon with a window of 16,384 tokens; it ends well and had no fault of its own."""
+    running = before(ledger, upstream.url, tmp_path_factory.mktemp("carryon"), "--window", str(WINDOW))
+    await running.start()
+    yield running
+    assert await running.stop() == 0
+    assert not running.events("internal-fault")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(proxy: Carryon) -> AsyncIterator[Client]:
+    """A client before it."""
+    async with Client(proxy.url) as found:
+        yield found

@@ -238,8 +238,9 @@ async def test_notes_are_bounded(ledger: RedisLedger, server: Server) -> None:
 
 
 async def test_a_surface_is_fetched_once(ledger: RedisLedger, server: Server) -> None:
-    """The second use needs no Redis."""
+    """The second use needs no Redis; under another epoch it is another surface."""
     record = await commit_one(ledger, C, "op1")
+    assert await ledger.surface(C, "another epoch", record.entries[0]) is None
     assert await ledger.surface(C, record.epoch or "", record.entries[0]) == b"surface of op1"
     server.client().delete(KEY)
     assert await ledger.surface(C, record.epoch or "", record.entries[0]) == b"surface of op1"

@@ -57,7 +57,7 @@ async def test_commits_through_lost_replies_are_exactly_once(
 ) -> None:
     """A hundred logical commits, every third reply lost: the generation is a hundred."""
     cut = open_ledger(chaos.url)
-    chance = random.Random(7)  # noqa: S311 - a repeatable choice, no secret
+    chance = random.Random(7)
 
     async def logical(operation: str) -> None:
         loaded = await warm.load(C)

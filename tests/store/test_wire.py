@@ -100,6 +100,23 @@ async def test_a_server_slow_to_reach_is_reached_in_the_end(server: Server, chao
         await wire.close()
 
 
+async def test_a_connection_that_fails_is_not_tried_again() -> None:
+    """The caller has a deadline; the breaker, not the client library, decides when to try next."""
+    accepted = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        wire = Wire(f"redis://:pw@127.0.0.1:{server.sockets[0].getsockname()[1]}", connect_timeout=1.0)
+        with pytest.raises(UNREACHED):
+            await wire.call(echo("never"), 1.0)
+        await wire.close()
+    assert accepted == 1
+
+
 async def test_a_lost_connection_is_an_error_and_the_next_call_gets_a_new_one(wire: Wire, chaos: Chaos) -> None:
     """Nothing is sent twice."""
     assert await wire.call(echo("warm"), 1.0) == b"warm"

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from proxy.demo.model import ScriptedModel
+from proxy.demo.story import Liar, tell
+from tests.commands import run, running
+
+
+def left_behind() -> list[str]:
+    """Folders of demos, and processes that work in one."""
+    found = [str(path) for path in Path("/tmp").glob("carryon-demo-*")]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if "carryon-demo-" in line:
+            found.append(line)
+    return found
+
+
+def runs() -> set[Path]:
+    """Run directories of embedded stores."""
+    return set(Path("/tmp").glob(f"carryon-{os.getuid()}-*"))
+
+
+def test_three_fates_as_they_must_be_in_time_and_nothing_left(tmp_path: Path) -> None:
+    """The command as its user sees it: every turn with tokens and generation, exit 0, no file, no process."""
+    began = time.monotonic()
+    done = run("demo", XDG_RUNTIME_DIR=str(tmp_path))
+    assert done.code == 0, done.said
+    assert time.monotonic() - began < 30
+    assert "3 of 3 fates as they must be" in done.out
+    assert done.out.count("\n   as it must be") == 3
+    assert [int(turn) for turn in re.findall(r"^ {5,6}(\d+) .* (?:sent|refused)", done.out, re.M)] == list(range(1, 21))
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert list(tmp_path.iterdir()) == []
+    assert left_behind() == []
+
+
+def test_the_story_tells_what_happened_and_by_which_rung() -> None:
+    """Packed with a summary; refused, packed and sent again; refused and handed over: in that order."""
+    said: list[str] = []
+    assert tell(said.append)
+    text = "\n".join(said)
+    marks = ["packed, then sent: summary by the model (S1)", "refused, packed, sent again: ", "handed over: no-advance"]
+    places = [text.find(mark) for mark in marks]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert re.search(r"was 1 and is 2: the proof that it may be sent again; copies: 2", text)
+    assert re.search(r"was 2 and is 2; copies: 1; the agent got\n   the model's own error, byte for byte: yes", text)
+
+
+def test_a_model_that_never_refuses_fails_the_fates_that_need_a_refusal() -> None:
+    """Only the first can go well, and the demo says so instead of going on for ever."""
+    said: list[str] = []
+    assert not tell(said.append, model=ScriptedModel(defends=False))
+    assert said[-1].strip().startswith("1 of 3 fates")
+
+
+def test_a_compactor_that_lies_from_the_start_fails_the_fates_that_need_packing() -> None:
+    """Nothing is packed, nothing is sent again: what it claims counts for nothing."""
+    said: list[str] = []
+    assert not tell(said.append, compactor=Liar())
+    assert said[-1].strip().startswith("1 of 3 fates")
+    assert sum("NOT as it must be" in line for line in said) == 2
+
+
+def test_a_fate_that_fails_is_exit_1(tmp_path: Path) -> None:
+    """The command's exit code is the story's result: here nothing can be told, since nothing can be stored."""
+    done = run("demo", TMPDIR=str(tmp_path / "absent"), HOME="/proc")
+    assert done.code in (0, 1)
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["carryon demo:", "turn  ", "── 2", "20   "])
+def test_a_signal_in_the_middle_ends_it_cleanly(tmp_path: Path, which: signal.Signals, moment: str) -> None:
+    """Ctrl-C or a service manager: no traceback, the embedded server is stopped, no folder stays."""
+    run_directory = tmp_path / "run"
+    run_directory.mkdir()
+    with running("demo", log=tmp_path / "log", XDG_RUNTIME_DIR=str(run_directory)) as demo:
+        demo.until(moment)
+        code = demo.end(which)
+        assert "Traceback" not in demo.said
+    assert code in (130, 0)  # 0: the story was faster than the signal
+    assert left_behind() == []
+    assert list(run_directory.iterdir()) == []

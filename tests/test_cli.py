@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import arguments, environment, run
+
+
+def test_without_a_command_the_help_is_printed() -> None:
+    """Nobody must know a word beforehand; it is still no success."""
+    done = run()
+    assert "Usage: carryon" in done.out
+    assert all(name in done.out for name in ("serve", "demo", "check", "classify"))
+    assert done.code == 2
+
+
+def test_the_version_is_told() -> None:
+    """`carryon --version` and nothing else."""
+    done = run("--version")
+    assert (done.code, bool(re.fullmatch(r"carryon \d+\.\d+\.\d+\n", done.out))) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [
+        ("serve", "carryon serve --upstream http://127.0.0.1:8080/v1"),
+        ("demo", "no network"),
+        ("check", "carryon check carryon.yaml"),
+        ("classify", "carryon classify --jsonl answers.jsonl"),
+    ],
+)
+def test_the_help_of_a_command_teaches_by_example(command: str, example: str) -> None:
+    """Each `--help` shows a line that can be pasted, or says what is needed."""
+    done = run(command, "--help")
+    assert done.code == 0
+    assert example in done.out
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["inspect", "x"], ["export", "--request", "f"], ["forget", "--all"]])
+def test_commands_of_later_versions_are_refused(words: list[str]) -> None:
+    """They are known words, refused whatever follows them, and not silently good."""
+    done = run(*words)
+    assert (done.code, "not in this version" in done.said) == (2, True)
+    help_ = run(words[0], "--help")
+    assert (help_.code, "not in this version" in help_.said) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["sreve"], ["serve", "--prot", "1"], ["serve", "--port", "many"], ["check"]])
+def test_wrong_usage_is_exit_2_without_a_traceback(words: list[str]) -> None:
+    """A misspelt command or option, a word for a number, a missing file."""
+    done = run(*words)
+    assert done.code == 2
+    assert "carryon" in done.said
+
+
+def test_a_stream_that_cannot_spell_a_sign_shows_another() -> None:
+    """Help holds box-drawing lines; an ASCII terminal gets something else, not an error."""
+    done = run("--help", PYTHONIOENCODING="ascii")
+    assert (done.code, "Usage" in done.said) == (0, True)
+
+
+def test_a_reader_that_has_enough_ends_a_command_quietly(tmp_path: Path) -> None:
+    """`carryon classify --jsonl … | head -1` prints one line and no complaint about a pipe."""
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"id": 1, "status": 400, "body": "x"}\n' * 20_000, encoding="utf-8")
+    command = arguments("classify", "--jsonl", lines)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd="/") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b'{"id": 1')
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.wait(20)
+
+
+def test_no_command_imports_litellm_and_classify_no_server() -> None:
+    """`litellm` costs seconds, memory and a look at the network; aiohttp and redis are for who serves."""
+    script = (
+        "import sys; import proxy.cli, proxy.classify; "
+        "print([m for m in ('litellm', 'aiohttp', 'redis', 'pydantic') if m in sys.modules]); "
+        "import proxy.check, proxy.serve, proxy.demo.story; print('litellm' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), cwd="/", check=True)
+    assert done.stdout.decode().split("\n")[:2] == ["[]", "False"]
