@@ -11,179 +11,136 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import multiprocessing
 import os
 import platform
-import socket
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 
-import aiohttp
-from aiohttp import web
+from servers import CHUNKS, MODEL, carryon, free_port, process, relay, upstream
 
-MODEL = "bench"
-REPLY = {
-    "id": "r",
-    "object": "chat.completion",
-    "model": MODEL,
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}],
-}
-WORDS = "the reader stops at a line that is longer than its buffer because offset and batch are shared ".split()
-
-
-def upstream(port: int) -> None:
-    """A model that answers at once."""
-
-    async def complete(request: web.Request) -> web.Response:
-        await request.read()
-        return web.json_response(REPLY)
-
-    app = web.Application(client_max_size=1 << 27)
-    app.router.add_post("/v1/chat/completions", complete)
-    web.run_app(app, host="127.0.0.1", port=port, print=None, access_log=None)
-
-
-def relay(port: int, target: int) -> None:
-    """A relay that does nothing: read, send, read, answer."""
-    sessions: list[aiohttp.ClientSession] = []
-
-    async def pass_on(request: web.Request) -> web.Response:
-        if not sessions:
-            sessions.append(aiohttp.ClientSession(auto_decompress=False))
-        body = await request.read()
-        url = f"http://127.0.0.1:{target}{request.path_qs}"
-        async with sessions[0].request(request.method, url, data=body, headers={"Content-Type": "application/json"}) as got:
-            return web.Response(status=got.status, body=await got.read(), content_type=got.content_type)
-
-    app = web.Application(client_max_size=1 << 27)
-    app.router.add_route("*", "/{path:.*}", pass_on)
-    web.run_app(app, host="127.0.0.1", port=port, print=None, access_log=None)
+WORDS = [
+    "the",
+    "reader",
+    "stops",
+    "at",
+    "a",
+    "line",
+    "that",
+    "is",
+    "longer",
+    "than",
+    "its",
+    "buffer",
+    "because",
+    "offset",
+    "and",
+    "batch",
+    "are",
+    "shared",
+]
+WARM = 5
+_OK = 200
+_SMALL = 10_000
+#: Bytes a conversation's size may miss.
+_SLACK = 400
 
 
-@contextmanager
-def process(target: Callable[..., None], *args: int) -> Iterator[None]:
-    """A server in a process of its own."""
-    child = multiprocessing.get_context("spawn").Process(target=target, args=args, daemon=True)
-    child.start()
-    try:
-        wait_for(args[0])
-        yield
-    finally:
-        child.terminate()
-        child.join()
+@dataclass(slots=True)
+class Taken:
+    """Seconds to the first and to the last byte of every reply of one way."""
+
+    first: list[float] = field(default_factory=list)
+    last: list[float] = field(default_factory=list)
 
 
-@contextmanager
-def carryon(port: int, target: int, window: int) -> Iterator[None]:
-    """Carryon as an operator would start it; prints how long it took to its first answer."""
-    command = [sys.executable, "-m", "proxy.cli", "serve", "--upstream", f"http://127.0.0.1:{target}/v1"]
-    command += ["--port", str(port), "--window", str(window)]
-    with tempfile.TemporaryDirectory(prefix="carryon-bench-") as folder:
-        environment = {
-            **os.environ,
-            "CARRYON_STATE_DIR": folder,
-            "CARRYON_ADMIN__PORT": "0",
-            "CARRYON_LOG__LEVEL": "warning",
-            "PYTHONPATH": str(Path(__file__).parents[1]),
-        }
-        started = time.monotonic()
-        child = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)  # noqa: S603 - our own command
-        try:
-            wait_for(port)
-            post(http.client.HTTPConnection("127.0.0.1", port), json.dumps(conversation(1_000, 0)).encode())
-            print(f"start to first answer: {time.monotonic() - started:.2f} s")
-            yield
-        finally:
-            child.terminate()
-            child.wait()
+def history(size: int) -> list[dict[str, str]]:
+    """Messages whose JSON takes about `size` bytes."""
+    messages = [{"role": "system", "content": "You are an engineer."}]
+    taken, words = len(json.dumps(messages)), 300 if size > _SMALL else 20
+    while taken < size - _SLACK:
+        number = len(messages)
+        text = " ".join(WORDS[(number + i) % len(WORDS)] for i in range(words))
+        messages.append({"role": "user" if number % 2 else "assistant", "content": f"{number}: {text}"})
+        taken += len(json.dumps(messages[-1])) + 2
+    return messages
 
 
-def wait_for(port: int) -> None:
-    """Wait until something listens there."""
-    for _ in range(1_500):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise SystemExit(f"nothing listens on port {port}")
+def body(messages: list[dict[str, str]], turn: int, *, stream: bool) -> bytes:
+    """A chat body; only its last message differs from turn to turn."""
+    newest = {"role": "user", "content": f"turn {turn}"}
+    more = {"stream": True} if stream else {}
+    return json.dumps({"model": MODEL, "messages": [*messages, newest], **more}).encode()
 
 
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def conversation(size: int, turn: int) -> dict[str, object]:
-    """A chat body of about `size` bytes; only its last message differs from turn to turn."""
-    messages: list[dict[str, str]] = [{"role": "system", "content": "You are an engineer."}]
-    number = 0
-    while len(json.dumps(messages)) < size - 400 or number == 0:
-        step = " ".join(WORDS[(number + i) % len(WORDS)] for i in range(300 if size > 10_000 else 20))
-        messages += [{"role": "user" if number % 2 == 0 else "assistant", "content": f"{number}: {step}"}]
-        number += 1
-        if number % 50 == 0 and len(json.dumps(messages)) >= size - 400:
-            break
-    messages.append({"role": "user", "content": f"turn {turn}"})
-    return {"model": MODEL, "messages": messages}
-
-
-def post(connection: http.client.HTTPConnection, body: bytes) -> float:
-    """One request on a kept connection, in seconds."""
+def post(connection: http.client.HTTPConnection, content: bytes) -> tuple[float, float]:
+    """One request on a kept connection: seconds to the first and to the last byte of the reply's body."""
     started = time.perf_counter()
-    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    connection.request("POST", "/v1/chat/completions", content, {"Content-Type": "application/json"})
     reply = connection.getresponse()
+    reply.read(1)
+    first = time.perf_counter() - started
     reply.read()
-    if reply.status != 200:  # noqa: PLR2004
+    if reply.status != _OK:
         raise SystemExit(f"status {reply.status}")
-    return time.perf_counter() - started
+    return first, time.perf_counter() - started
 
 
-def measure(ports: dict[str, int], size: int, rounds: int) -> None:
-    """Interleave the three ways and print medians, 99th percentiles and what each adds."""
-    base = conversation(size, 0)
-    messages = base["messages"]
-    assert isinstance(messages, list)
-    connections = {name: http.client.HTTPConnection("127.0.0.1", port) for name, port in ports.items()}
-    taken: dict[str, list[float]] = {name: [] for name in ports}
-    for turn in range(rounds + 5):
-        messages[-1] = {"role": "user", "content": f"turn {turn}"}
-        body = json.dumps(base).encode()
-        for name, connection in connections.items():
-            seconds = post(connection, body)
-            if turn >= 5:  # noqa: PLR2004 - the first ones warm connections and memories
-                taken[name].append(seconds)
-    direct = statistics.median(taken["direct"])
-    print(f"\n{len(body):,} bytes, {len(messages)} messages, {rounds} rounds")
-    for name, seconds in taken.items():
-        median = statistics.median(seconds)
-        p99 = sorted(seconds)[max(0, int(len(seconds) * 0.99) - 1)]
-        print(f"  {name:<8} median {median * 1e3:8.2f} ms   p99 {p99 * 1e3:8.2f} ms   adds {(median - direct) * 1e3:8.2f} ms")
-    added = {name: statistics.median(seconds) - direct for name, seconds in taken.items()}
-    print(f"  carryon adds {added['carryon'] / max(added['relay'], 1e-9):.2f} times what the relay adds")
+def measure(ports: dict[str, int], size: int, rounds: int, *, stream: bool) -> None:
+    """Interleave the three ways and print what each takes and adds."""
+    messages = history(size)
+    taken = {name: Taken() for name in ports}
+    with ExitStack() as stack:
+        ways = {
+            name: stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port)))
+            for name, port in ports.items()
+        }
+        for turn in range(rounds + WARM):
+            content = body(messages, turn, stream=stream)
+            for name, connection in ways.items():
+                first, last = post(connection, content)
+                if turn >= WARM:
+                    taken[name].first.append(first)
+                    taken[name].last.append(last)
+    kind = f"streamed, {CHUNKS} chunks" if stream else "whole"
+    print(f"\n{len(content):,} bytes, {len(messages) + 1} messages, {kind}, {rounds} rounds")
+    show(taken)
+
+
+def show(taken: dict[str, Taken]) -> None:
+    """Print medians to the first byte, medians and 99th percentiles to the last, and what each way adds."""
+    direct = taken["direct"]
+    added = {}
+    for name, way in taken.items():
+        first, last = statistics.median(way.first), statistics.median(way.last)
+        p99 = sorted(way.last)[max(0, int(len(way.last) * 0.99) - 1)]
+        added[name] = first - statistics.median(direct.first), last - statistics.median(direct.last)
+        print(
+            f"  {name:<8} first byte {first * 1e3:7.2f} ms   last byte {last * 1e3:7.2f} ms (p99 {p99 * 1e3:7.2f})"
+            f"   adds {added[name][0] * 1e3:6.2f} and {added[name][1] * 1e3:6.2f} ms"
+        )
+    print(f"  to the first byte carryon adds {added['carryon'][0] / added['relay'][0]:.2f} times what the relay adds")
 
 
 def main() -> None:
-    """Run all sizes once."""
+    """Run all sizes once, whole and streamed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--window", type=int, default=1_000_000)
     given = parser.parse_args()
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     ports = {name: free_port() for name in ("direct", "relay", "carryon")}
     with ExitStack() as stack:
         stack.enter_context(process(upstream, ports["direct"]))
         stack.enter_context(process(relay, ports["relay"], ports["direct"]))
-        stack.enter_context(carryon(ports["carryon"], ports["direct"], given.window))
-        measure(ports, 1_000, given.rounds)
-        measure(ports, 800_000, max(20, given.rounds // 4))
+        listening = stack.enter_context(carryon(ports["carryon"], ports["direct"], given.window))
+        with closing(http.client.HTTPConnection("127.0.0.1", ports["carryon"])) as connection:
+            answered = post(connection, body(history(1_000), 0, stream=False))[1]
+        print(f"start to first answer: {listening + answered:.2f} s")
+        for size, rounds in ((1_000, given.rounds), (800_000, max(20, given.rounds // 4))):
+            measure(ports, size, rounds, stream=False)
+            measure(ports, size, max(20, rounds // 4), stream=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -111,20 +112,25 @@ def _secret(settings: Settings) -> bytes:
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     place = state_dir(settings) / "secret"
-    if not place.exists():
-        _make_secret(place)
-    return _read_secret(place)
+    try:
+        if not place.exists():
+            _make_secret(place)
+        return _read_secret(place)
+    except OSError as error:
+        message = f"cannot be kept here: {error.strerror or error}"
+        cure = "make it a file that Carryon may read, in a directory it may write, or set secret"
+        raise ConfigError(Mistake(key="secret", file=str(place), message=message, cure=cure)) from error
 
 
 def _make_secret(place: Path) -> None:
     """Write it beside its place and link it there: another process sees all of it or none, and the first one stays."""
-    draft = place.with_name(f"secret.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        draft.unlink()
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor, name = tempfile.mkstemp(prefix=".secret-", dir=place.parent)  # ours alone; its name is nobody else's
+    draft = Path(name)
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32))
+            file.flush()
+            os.fsync(file.fileno())
         with suppress(FileExistsError):
             place.hardlink_to(draft)
     finally:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 __all__ = ["Done", "Running", "arguments", "environment", "run", "running"]
 
@@ -41,10 +44,12 @@ class Done:
 @cache
 def _bytecode() -> str:
     """Where the session's commands keep compiled bytecode: outside the checkout, and compiled once."""
-    return tempfile.mkdtemp(prefix="carryon-pyc-")
+    place = tempfile.mkdtemp(prefix="carryon-pyc-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return place
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """The environment of a command: this one's without anything of Carryon's or Python's, and what is given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CARRYON_", "PYTHON"))}
     return {**kept, "PYTHONPATH": str(_CHECKOUT), "PYTHONPYCACHEPREFIX": _bytecode(), "COLUMNS": "100", **more}
@@ -55,10 +60,10 @@ def arguments(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "proxy.cli", *map(str, words)]
 
 
-def run(*words: str | Path, stdin: bytes = b"", cwd: Path | None = None, **more: str) -> Done:
-    """Run a command to its end; `more` are environment variables."""
+def run(*words: str | Path, stdin: bytes = b"", environ: Mapping[str, str] = MappingProxyType({})) -> Done:
+    """Run a command to its end; `environ` are further environment variables."""
     done = subprocess.run(
-        arguments(*words), input=stdin, capture_output=True, cwd=cwd or "/", env=environment(**more),
+        arguments(*words), input=stdin, capture_output=True, cwd="/", env=environment(environ),
         timeout=PATIENCE, check=False,
     )  # fmt: skip
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -96,12 +101,14 @@ class Running:
 
 
 @contextmanager
-def running(*words: str | Path, log: Path, command: list[str] | None = None, **more: str) -> Iterator[Running]:
+def running(
+    *words: str | Path, log: Path, environ: Mapping[str, str], command: list[str] | None = None
+) -> Iterator[Running]:
     """Start a command; one that still runs at the end is ended, politely first."""
     with log.open("wb") as out:
         process = subprocess.Popen(
             command or arguments(*words), stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd="/",
-            env=environment(**more),
+            env=environment(environ),
         )  # fmt: skip
     try:
         yield Running(process, log)

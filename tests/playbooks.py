@@ -6,12 +6,19 @@ import asyncio
 import gzip
 import json
 import os
+import secrets
 import signal
+from dataclasses import replace
 from typing import Any
 
 from proxy.compaction.job import Proposed, Refused
-from proxy.core.surface import Keep, Put
+from proxy.compaction.work import Work
+from proxy.core.known import Known
+from proxy.core.surface import Keep, Put, raw_projection
 from proxy.dialects.chat import CHAT, Chat
+from proxy.store import Commit, Record
+from proxy.surfaces import Applied
+from tests.store.conftest import commit_one
 from tests.playbook import Ask, Copy, Playbook, Says, World
 
 # --- what the client says -----------------------------------------------------------------------------
@@ -199,12 +206,6 @@ async def other_replica(world: World, job: Any) -> None:
 
 async def other_branch(world: World, job: Any) -> None:
     """Do nothing, while another branch of the conversation is packed through another replica."""
-    from dataclasses import replace
-
-    from proxy.compaction.work import Work
-    from proxy.core.surface import raw_projection
-    from proxy.surfaces import Applied
-
     turn = world.turn(body(*BRANCH))
     assert turn.conversation == job._subject.conversation
     applied = Applied(record=job.applied.record, projection=raw_projection(turn.transcript))
@@ -226,6 +227,23 @@ async def moved_by_a_branch(world: World, job: Any) -> None:
     await honest(world, job)
 
 
+async def same_again(world: World, job: Any) -> None:
+    """Another replica stores the very surface once more: a higher generation, the same body."""
+    entry = replace(job.applied.entry, operation=secrets.token_hex(16), base=job.applied.entry.generation)
+    conversation, record = job._subject.conversation, job.applied.record
+    surface = await world.other.surface(conversation, record.epoch, job.applied.entry)
+    assert await world.other.commit(conversation, record, entry, surface) is Commit.DONE
+
+
+async def begun_anew(world: World, job: Any) -> None:
+    """The record is lost, and another replica packs the conversation anew, twice: another epoch, a higher generation."""
+    world.server.client().delete(f"carryon:1:{{{job._subject.conversation}}}")
+    raw = Applied(record=Record(), projection=raw_projection(job.applied.projection.transcript))
+    work = Work(replace(job._subject, ledger=world.other), raw)
+    await half(world, work)
+    await work.propose((Put(CHAT.user("n")),), work.view.units[-1][0])
+
+
 async def commits_then_store_pauses(world: World, job: Any) -> None:
     """Commit; then the store stops answering."""
     await honest(world, job)
@@ -241,6 +259,7 @@ async def store_pauses_then_commits(world: World, job: Any) -> None:
 async def commit_reply_lost(world: World, job: Any) -> None:
     """The commit lands, its reply does not."""
     assert world.chaos is not None
+    await commit_one(world.other, "some.other", "op")  # the script is there now: the next reply is the commit's own
     world.chaos.lose = 1
     await honest(world, job)
 
@@ -248,7 +267,7 @@ async def commit_reply_lost(world: World, job: Any) -> None:
 async def commit_in_flight(world: World, job: Any) -> None:
     """The client leaves while the commit is on its way."""
     assert world.chaos is not None
-    world.chaos.delay = 0.3
+    world.chaos.delay = 0.3  # of the answer that the script must be sent first: the commit itself comes after the leaving
     asyncio.get_running_loop().call_later(0.1, world.reached.set)
     await honest(world, job)
 
@@ -270,6 +289,13 @@ async def kill(world: World) -> None:
     """End the server: connections are refused."""
     world.server.process.kill()
     await asyncio.to_thread(world.server.process.wait)
+
+
+async def forgets(world: World) -> None:
+    """Another process, or this one started again: what was only remembered is gone."""
+    world.house.retired = Known(10)
+    world.house.proven = Known(10)
+    world.house.forced = Known(10)
 
 
 async def breaks_windows(world: World) -> None:
@@ -382,6 +408,14 @@ PLAYBOOKS = (
     _denies("nothing to cut", lies, "no-cut", body=body(message("user", _text(1, 2_500)))),
     _denies("output asks for too much", None, "too-large", copies=(Copy(sees=None, says=NUMBERS),),
         body=body(*HISTORY, extra=b', "max_tokens": 3000')),
+    Playbook(name="the same surface again", asks=(
+        ask(RAW, GOOD, **_RECOVERED),
+        ask(Copy(sees=SHORT, says=OVER), action="overflow-refused", refused="unchanged", generation=1, commits=1,
+            compactor=same_again))),
+    Playbook(name="the record is lost and begun anew", asks=(
+        ask(RAW, GOOD, **_RECOVERED),
+        ask(Copy(sees=SHORT, says=OVER), action="overflow-refused", refused="no-advance", generation=1, commits=1,
+            compactor=begun_anew))),
     # 7.5, 7.6: the cap
     _denies("cap 0", None, "off", cap=0),
     _denies("auto is off", None, "off", policy={"auto": False}),
@@ -435,7 +469,7 @@ PLAYBOOKS = (
     Playbook(name="retry rejected, healed", asks=(
         ask(RAW, Copy(sees=SHORT, says=refuses(400)), gets=0, action="overflow-refused", refused="invalid", commits=1,
             compactor=honest),
-        ask(Copy(sees=None, says=OK)))),
+        ask(Copy(sees=None, says=OK), before=forgets))),
     Playbook(name="pressure rejected, healed", window=3_000, asks=(
         ask(Copy(sees=SHORT, says=refuses(422)), action="pressure", generation=1, commits=1, compactor=honest),
         ask(Copy(sees=None, says=OK), skip="paused"))),
@@ -449,7 +483,7 @@ PLAYBOOKS = (
         ask(Copy(sees=SHORT, says=OK), **_PROJECTED))),
     Playbook(name="proven surfaces stay", asks=(
         ask(RAW, GOOD, **_RECOVERED),
-        ask(Copy(sees=SHORT, says=refuses(400)), **_PROJECTED),
+        ask(Copy(sees=SHORT, says=refuses(400)), before=forgets, **_PROJECTED),
         ask(Copy(sees=SHORT, says=OK), **_PROJECTED))),
     Playbook(name="healed while the store is away", store="own", ledger=_FAULTY, asks=(
         ask(RAW, Copy(sees=SHORT, says=refuses(429)), gets=1, action="overflow-retry", generation=1, commits=1, compactor=honest),
@@ -482,6 +516,8 @@ PLAYBOOKS = (
         ask(Copy(sees=SHORT, says=OK), headers=(("x-carryon", "no-store"),), **_PROJECTED),
         ask(Copy(sees=None, says=OK), headers=(("x-carryon", "off"),), skip="off"))),
     _denies("history at the server", None, "server-history", body=body(HISTORY[0], extra=b', "previous_response_id": "r1"')),
+    Playbook(name="history at the server, large", window=3_000, asks=(
+        ask(Copy(sees=None, says=OK), body=body(*HISTORY, extra=b', "previous_response_id": "r1"'), skip="server-history"),)),
     _denies("a signed body", None, "server-history", headers=(("Digest", "sha-256=abc"),)),
     _denies("dry run, overflow", None, "off", policy={"dry_run": True}),
     Playbook(name="dry run, pressure", window=3_000, policy={"dry_run": True}, asks=(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.check import checked, shown
+from proxy.errors import ConfigError
 from proxy.settings import load
 from tests.commands import run
 
@@ -38,7 +39,7 @@ def test_the_command_prints_the_policies_for_people() -> None:
 
 def test_the_command_prints_json_for_scripts() -> None:
     """The same facts; a variable that the file names is taken from the environment."""
-    done = run("check", "--json", CONFIG / "examples" / "vllm.yaml", **NAMED)
+    done = run("check", "--json", CONFIG / "examples" / "vllm.yaml", environ=NAMED)
     found = json.loads(done.out)
     assert (done.code, found["listen"], found["upstreams"][0]["credential"]) == (0, "0.0.0.0:8787", "its own key")
     assert found["policies"][-1]["limits"]["window"] == 65_536
@@ -46,7 +47,7 @@ def test_the_command_prints_json_for_scripts() -> None:
 
 def test_a_window_that_no_file_names_comes_from_the_packaged_table() -> None:
     """It is shown with that source, without asking anybody."""
-    found = checked(load(None, {}, {"upstream": "https://api.openai.com/v1"}) )
+    found = checked(load(None, {}, {"upstream": "https://api.openai.com/v1"}))
     assert found["policies"][-1]["limits"] is None
     named = load(Path(CONFIG / "examples" / "openai.yaml"), {})
     rows = {row["model"]: row["window_source"] for row in checked(named)["policies"]}
@@ -59,21 +60,31 @@ WRONG = {
     "contradiction.yaml": ("defaults: {retain_ratio: 0.9}\n", "retain_ratio", "cure:"),
     "missing_variable.yaml": ("secret: env:NO_SUCH_NAME\n", "NO_SUCH_NAME is not set", "cure:"),
     "later.yaml": ("encryption_keys: [abc]\n", "encryption_keys", "cure:"),
-    "binary.yaml": ("\x00\x01", "binary.yaml", "cure:"),
+    "binary.yaml": ("\x00\x01", "special character", "cure:"),
+    "deep.yaml": (f"listen: {'[' * 3000}\n", "nested too deeply", "cure:"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_file_is_exit_2_with_place_and_cure(tmp_path: Path, name: str) -> None:
+def test_a_wrong_file_is_a_mistake_with_place_and_cure(tmp_path: Path, name: str) -> None:
     """Every kind of mistake names the file and says how to mend it."""
     text, place, cure = WRONG[name]
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        load(file, {})
+    text = str(raised.value)
+    assert str(file) in text
+    assert place in text
+    assert cure in text
+
+
+def test_a_file_that_is_no_text_is_exit_2(tmp_path: Path) -> None:
+    """The command shows the same, and no traceback."""
+    file = tmp_path / "carryon.yaml"
+    file.write_bytes(b"a: \x00")
     done = run("check", file)
-    assert done.code == 2
-    assert str(file) in done.said
-    assert place in done.said
-    assert cure in done.said
+    assert (done.code, f"{file}: is not YAML" in done.said, "cure:" in done.said) == (2, True, True)
 
 
 def test_a_missing_file_is_exit_2(tmp_path: Path) -> None:

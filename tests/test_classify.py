@@ -35,7 +35,9 @@ def test_every_unambiguous_line_of_the_fixture_gets_its_verdict_from_the_command
         if not row.get("ambiguous")
         and (
             answer["verdict"] != row["verdict"]
-            or (row["verdict"] != "OTHER" and (answer["limit"], answer["requested"]) != (row["limit"], row["requested"]))
+            or (
+                row["verdict"] != "OTHER" and (answer["limit"], answer["requested"]) != (row["limit"], row["requested"])
+            )
         )
     ]
     assert wrong == []
@@ -102,7 +104,9 @@ def test_odd_types_in_a_line_count_as_absent(row: dict[str, object]) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["error", "message", "code", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["error", "message", "code", "x"]), inner)
+    ),
     max_leaves=8,
 )
 ROWS = st.dictionaries(st.sampled_from(["id", "status", "delivery", "headers", "body", "event", "endpoint"]), JSON)

@@ -40,13 +40,13 @@ def test_the_help_of_a_command_teaches_by_example(command: str, example: str) ->
     assert example in done.out
 
 
-@pytest.mark.parametrize("words", [["doctor"], ["inspect", "x"], ["export", "--request", "f"], ["forget", "--all"]])
+@pytest.mark.parametrize(
+    "words", [["doctor"], ["inspect", "--help"], ["export", "--request", "f"], ["forget", "--all"]]
+)
 def test_commands_of_later_versions_are_refused(words: list[str]) -> None:
     """They are known words, refused whatever follows them, and not silently good."""
     done = run(*words)
     assert (done.code, "not in this version" in done.said) == (2, True)
-    help_ = run(words[0], "--help")
-    assert (help_.code, "not in this version" in help_.said) == (2, True)
 
 
 @pytest.mark.parametrize("words", [["sreve"], ["serve", "--prot", "1"], ["serve", "--port", "many"], ["check"]])
@@ -59,7 +59,7 @@ def test_wrong_usage_is_exit_2_without_a_traceback(words: list[str]) -> None:
 
 def test_a_stream_that_cannot_spell_a_sign_shows_another() -> None:
     """Help holds box-drawing lines; an ASCII terminal gets something else, not an error."""
-    done = run("--help", PYTHONIOENCODING="ascii")
+    done = run("--help", environ={"PYTHONIOENCODING": "ascii"})
     assert (done.code, "Usage" in done.said) == (0, True)
 
 
@@ -68,7 +68,9 @@ def test_a_reader_that_has_enough_ends_a_command_quietly(tmp_path: Path) -> None
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"id": 1, "status": 400, "body": "x"}\n' * 20_000, encoding="utf-8")
     command = arguments("classify", "--jsonl", lines)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd="/") as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd="/"
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith(b'{"id": 1')

@@ -282,7 +282,7 @@ async def test_an_alias_takes_the_window_of_the_model_it_is_like(windows: Any, s
     [(0, "", 9000, "yaml", "total"), (8000, "", 8000, "learned", "total"), (8000, "input", 8000, "learned", "input"),
      (10_000, "input", 9000, "yaml", "total")],
 )  # fmt: skip
-async def test_a_learned_limit_only_lowers(  # noqa: PLR0917
+async def test_a_learned_limit_only_lowers(
     windows: Any, server: Server, learned: int, kind: str, tokens: int, source: str, is_kind: str
 ) -> None:
     """The least of both holds."""

@@ -7,6 +7,7 @@ is found once per distinct bytes and remembered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 __all__ = ["Envelope", "Facts", "Item", "Transcript"]
 
@@ -31,9 +32,11 @@ class Facts:
         return bool(self.digest)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One message: its bytes, the SHA-256 of those bytes, and what is known of it."""
+class Item(NamedTuple):
+    """One message: its bytes, the SHA-256 of those bytes, and what is known of it.
+
+    A named tuple because a request makes hundreds: a frozen dataclass takes twice as long to build.
+    """
 
     raw: bytes
     key: bytes

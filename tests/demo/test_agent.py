@@ -5,7 +5,7 @@ import json
 import aiohttp
 
 from proxy.demo.agent import Agent, Answered
-from tests.sockets import Peer, raw_upstream, reply
+from tests.sockets import raw_upstream, reply
 
 
 def words(text: str) -> int:
@@ -23,26 +23,17 @@ def test_what_carryon_told_is_read_as_numbers() -> None:
 
 async def test_a_turn_reads_a_file_and_sends_the_whole_history() -> None:
     """Call and result belong together, the file has the size asked for, the answer joins the history."""
-    seen: list[dict[str, object]] = []
     answer = {"choices": [{"message": {"role": "assistant", "content": "done"}}]}
-
-    async def model(peer: Peer) -> None:
-        while True:
-            request = await peer.request()
-            seen.append(json.loads(request.body))
-            await peer.send(reply(json.dumps(answer).encode(), headers=(b"X-Carryon-Action: pass",)))
-
-    async with raw_upstream(model) as up, aiohttp.ClientSession() as session:
+    script = reply(json.dumps(answer).encode(), headers=b"X-Carryon-Action: pass\r\n")
+    async with raw_upstream(script, keep=True) as up, aiohttp.ClientSession() as session:
         agent = Agent(f"{up.url}/v1", session, words)
         first = await agent.turn(200)
         await agent.turn(50)
     assert (first.status, first.told["action"]) == (200, "pass")
-    messages = seen[1]["messages"]
-    assert isinstance(messages, list)
-    assert [message["role"] for message in messages] == [
-        *("system", "user"), *("assistant", "tool", "assistant"), *("assistant", "tool")
-    ]  # fmt: skip
+    before, messages = (json.loads(request.body)["messages"] for request in up.requests)
+    roles = ["system", "user", "assistant", "tool", "assistant", "assistant", "tool"]
+    assert [message["role"] for message in messages] == roles
     assert messages[2]["tool_calls"][0]["id"] == messages[3]["tool_call_id"]
     assert messages[2]["tool_calls"][0]["id"] != messages[5]["tool_calls"][0]["id"]
     assert 200 <= words(messages[3]["content"]) < 220
-    assert messages[:4] == seen[0]["messages"]
+    assert messages[:4] == before

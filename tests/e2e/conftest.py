@@ -12,7 +12,7 @@ from proxy.store.binary import find_server
 from tests.e2e import llama
 from tests.e2e.carryon import Carryon
 from tests.e2e.scribe import Scribe
-from tests.e2e.stored import before
+from tests.e2e.stored import proxied
 from tests.e2e.talk import WINDOW, Client
 from tests.store.servers import Server
 
@@ -59,7 +59,7 @@ async def upstream() -> AsyncIterator[Scribe]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def proxy(upstream: Scribe, ledger: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Carryon]:
     """Carryon with a window of 16,384 tokens; it ends well and had no fault of its own."""
-    running = before(ledger, upstream.url, tmp_path_factory.mktemp("carryon"), "--window", str(WINDOW))
+    running = proxied(ledger, upstream.url, tmp_path_factory.mktemp("carryon"), "--window", str(WINDOW))
     await running.start()
     yield running
     assert await running.stop() == 0

@@ -14,7 +14,7 @@ from tests.store.servers import Server
 SECRET = "a secret of at least thirty-two characters"
 
 
-def before(server: Server, upstream: str, state: Path, *options: str) -> Carryon:
+def proxied(server: Server, upstream: str, state: Path, *options: str) -> Carryon:
     """A proxy on this server that waits two seconds for a summary; not started."""
     return Carryon(
         upstream,

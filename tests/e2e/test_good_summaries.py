@@ -1,4 +1,4 @@
-"""S1 end to end: a real `carryon serve`, a real Valkey, and an upstream whose summaries are good, or bad in every way."""
+"""S1 end to end: a real `carryon serve`, a real Valkey, an upstream whose summaries are good, or bad in every way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proxy.dialects.chat import Chat
 from proxy.encoder import count_with
 from tests.e2e import agent, scribe, talk
 from tests.e2e.scribe import Request, Scribe, good, message
-from tests.e2e.stored import before, records, stored
+from tests.e2e.stored import proxied, records, stored
 from tests.e2e.talk import WINDOW, Client, Reply, body, history
 from tests.store.servers import Server
 
@@ -63,7 +63,7 @@ async def test_a_streaming_client_whose_upstream_reports_its_window_fares_the_sa
     upstream: Scribe, ledger: Server, tmp_path: Path
 ) -> None:
     """No window is configured: `/v1/models` is asked, and the story is the same, streamed."""
-    running = before(ledger, upstream.url, tmp_path)
+    running = proxied(ledger, upstream.url, tmp_path)
     upstream.windows["reported"] = WINDOW
     async with Client(await running.start()) as client:
         first = await _turn(client, "reported", history(1), stream=True, **SETTINGS)
