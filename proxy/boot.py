@@ -20,10 +20,9 @@ from proxy.compaction.work import landed
 from proxy.dialects.chat import CHAT
 from proxy.encoder import count_with
 from proxy.errors import ConfigError, Mistake
-from proxy.house import Background, House, Measures, destinations
+from proxy.house import Background, House, Measures, destinations, policies
 from proxy.learning import Learning
 from proxy.message import Headers
-from proxy.policy import resolve
 from proxy.settings import Settings
 from proxy.store.embedded import EmbeddedStore
 from proxy.store.redis import RedisLedger, fingerprint
@@ -63,12 +62,14 @@ async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Com
     ledger = _ledger(settings, url, secret)
     client = _client(settings)
     background, measures = Background(), Measures()
-    windows = Windows(lambda upstream, model: resolve(settings, upstream, model), _asking(client, settings))
+    resolved = policies(settings)
+    windows = Windows(resolved, _asking(client, settings))
     try:
         await ledger.start()
         await asyncio.gather(asyncio.to_thread(count_with, "o200k_base"), windows.warm())
         yield House(
             settings=settings,
+            policies=resolved,
             upstreams=destinations(settings),
             dialects={"chat": CHAT},
             ledger=ledger,

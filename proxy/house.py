@@ -1,6 +1,6 @@
 """All that one process holds for its requests: the doors, the compactor, what is remembered.
 
-Built once at start from the settings; nothing later reads them.
+Built once at start, by `boot`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from proxy import events
 from proxy.compaction.flights import Flights
@@ -30,7 +30,7 @@ from proxy.store import Ledger, StoreError
 from proxy.upstream import Upstream
 from proxy.windows import Windows
 
-__all__ = ["Background", "Destination", "House", "Measures", "destinations"]
+__all__ = ["Background", "Destination", "House", "Measures", "destinations", "policies"]
 
 #: Text above this many bytes is counted in a thread: about 2 ms of encoding.
 _INLINE = 20_000
@@ -49,6 +49,11 @@ class Destination:
     inject_paths: tuple[str, ...] = ()
     accept_client_credential: bool = False
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+def policies(settings: Settings) -> Callable[[str, str], Policy]:
+    """Give effective policies by upstream and model, each resolved once."""
+    return lru_cache(maxsize=_POLICIES)(partial(resolve, settings))
 
 
 def destinations(settings: Settings) -> tuple[Destination, ...]:
@@ -98,7 +103,7 @@ class Measures:
     """Meters by dialect and encoding, and the threads that count long texts."""
 
     def __init__(self) -> None:
-        """Load nothing yet; `warm` does."""
+        """Load nothing yet: a meter is made when it is first asked for."""
         self._meters: dict[tuple[str, str], Meter] = {}
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="meter")
 
@@ -128,6 +133,7 @@ class House:
     """What an exchange works with. `secret` keys the tenants."""
 
     settings: Settings
+    policies: Callable[[str, str], Policy]
     upstreams: tuple[Destination, ...]
     dialects: dict[str, Dialect]
     ledger: Ledger
@@ -154,15 +160,10 @@ class House:
     retired: Known[str, bool] = field(default_factory=lambda: Known(10_000))
     #: Conversations whose last stream ended in an overflow: their next look-up is not skipped (SPEC 9.3).
     forced: Known[str, bool] = field(default_factory=lambda: Known(1_024))
-    _policies: Known[tuple[str, str], Policy] = field(default_factory=lambda: Known(_POLICIES))
 
     def policy(self, upstream: str, model: str) -> Policy:
-        """Return the effective policy, resolved once per upstream and model."""
-        found = self._policies.get((upstream, model))
-        if found is None:
-            found = resolve(self.settings, upstream, model)
-            self._policies.put((upstream, model), found)
-        return found
+        """Return the effective policy of an upstream's model."""
+        return self.policies(upstream, model)
 
     async def mark(self, conversation: str, operation: str, mark: str) -> None:
         """Note something about a surface; a store that is away has warned already and forgets it."""

@@ -52,15 +52,13 @@ class Incoming:
 
     `target` is the path with its query, exactly as sent. `headers` are all of them, hop-by-hop
     included. `body` is whole (still encoded as it came) for the POSTs of the dialects, else an
-    iterator over the raw body, else `b""` where there is none. `loopback` tells whether the peer is
-    this machine.
+    iterator over the raw body, else `b""` where there is none.
     """
 
     method: str
     target: str
     headers: Headers
     body: Body = b""
-    loopback: bool = False
 
 
 async def _nothing() -> None:

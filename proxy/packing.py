@@ -44,7 +44,7 @@ async def begun(
 ) -> Work:
     """Make a job over what one load showed."""
     subject = Subject(
-        ledger=house.ledger,
+        ledger=sight.records if trigger == "pressure" and sight.records else house.ledger,
         conversation=turn.conversation,
         dialect=turn.dialect,
         meter=house.measures.meter(turn.dialect, turn.model),

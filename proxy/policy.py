@@ -15,7 +15,6 @@ from proxy.settings.match import merged
 from proxy.settings.shape import PolicyShape, Settings
 
 __all__ = [
-    "Budgets",
     "Limits",
     "OverflowLimits",
     "Policy",
@@ -99,22 +98,6 @@ def _policy(shape: PolicyShape) -> Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
-    """How a surface of `total` tokens is shared out, in the order of filling: note first, words last."""
-
-    total: int
-    task: int
-    newest: int
-    rules: int
-    files: int
-    summary_cap: int
-
-    def summary(self, head: int) -> int:
-        """Return the summary's share when it replaces `head` tokens: never more than a quarter of them."""
-        return min(self.summary_cap, head // 4)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The numbers of one request. `surface` is the budget B; `hopeless_output` says that no compaction can help.
 
@@ -130,7 +113,6 @@ class Limits:
     tail: int
     surface: int
     hopeless_output: bool
-    budgets: Budgets
     protected: int
     prune_over: int
     prune_head: int
@@ -177,7 +159,6 @@ def limits(
         tail=max(1, min(retained, low_water // 2)),
         surface=surface,
         hopeless_output=kind == "total" and adds_output and (requested or 0) > window - low_water,
-        budgets=_budgets(surface, policy.summary.max_tokens),
         protected=min(SURFACE_CAP, window // 5),
         prune_over=over,
         prune_head=prune.head_chars * over // prune.threshold_chars,
@@ -199,18 +180,6 @@ def _reserve(policy: Policy, window: int, kind: WindowKind, requested: int, *, a
     if kind == "input":
         return 0
     return min(requested, window // 2 if adds_output else window // 4)
-
-
-def _budgets(surface: int, max_tokens: int) -> Budgets:
-    eighth = surface // 8
-    return Budgets(
-        total=surface,
-        task=eighth,
-        newest=eighth,
-        rules=eighth,
-        files=eighth,
-        summary_cap=min(max_tokens, 3 * surface // 8),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

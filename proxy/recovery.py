@@ -95,7 +95,7 @@ async def _decided(
 async def _rejection(house: House, turn: Turn, known: Size, sight: Sight, verdict: Verdict) -> _Rejection:
     """Measure what was rejected; a request that skipped its look-up has it now (SPEC 7.3)."""
     estimate = sight.estimate if sight.estimate is not None else await estimated(house, turn, sight)
-    looked = sight if sight.looked else await look(house, turn, known)
+    looked = sight if sight.looked else await look(house, turn, known, house.ledger)
     if looked.store_away:
         raise StoreError("the store is away")
     output = turn.transcript.envelope.output or 0

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from proxy.core.identity import CREDENTIAL_HEADERS, is_key
 from proxy.message import Headers
 
 __all__ = ["Address", "ClientKey", "Lent", "NoRouteError", "Target", "address", "choose", "client_name", "lend", "url"]
@@ -29,8 +30,6 @@ DIALECTS = {
 #: What counts as REST without a leading `/v1`: these names, alone or with more below.
 BARE = re.compile(r"(?:chat/completions|responses|messages|models|embeddings)(?:/|$)")
 DEPLOYMENT = re.compile(r"openai/deployments/([^/]+)/(.+)")
-CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
-CREDENTIAL_QUERY = "key"
 #: Method and REST of what a lent key may be used for, besides the dialects' POSTs and `inject_paths`.
 LENT_FOR = frozenset({("POST", "messages/count_tokens"), ("POST", "responses/input_tokens"), ("POST", "embeddings")})
 #: An encoding of an encoding is undone this often when looking for dot segments.
@@ -42,7 +41,7 @@ class NoRouteError(Exception):
 
 
 class Target(Protocol):
-    """What is needed of a configured upstream; `settings.Upstream` is one."""
+    """What is needed of a configured upstream; `house.Destination` is one."""
 
     @property
     def name(self) -> str:
@@ -187,7 +186,8 @@ def lend(
     if not _lendable(where, upstream):
         raise NoRouteError("this path is closed: the key of this upstream is not lent to it")
     name, value = _key_header(where, upstream, headers)
-    return Lent(headers=(*_bare(headers), (name, value)), url=url(_keyless(where), upstream), client=client)
+    kept = tuple(pair for pair in _bare(headers) if pair[0].lower() != name.lower())
+    return Lent(headers=(*kept, (name, value)), url=url(_keyless(where), upstream), client=client)
 
 
 def client_name(headers: Headers, query: str, keys: Iterable[ClientKey]) -> str | None:
@@ -260,7 +260,7 @@ def _key_header(where: Address, upstream: Target, headers: Headers) -> tuple[str
 def _presented(headers: Headers, query: str) -> list[str]:
     found = [value for name, value in headers if name.lower() in CREDENTIAL_HEADERS]
     tokens = [value[7:].strip() if value[:7].lower() == "bearer " else value for value in found]
-    tokens += [unquote_to_bytes(value).decode("utf-8", "replace") for name, value in _fields(query) if _is_key(name)]
+    tokens += [unquote_to_bytes(value).decode("utf-8", "replace") for name, value in _fields(query) if is_key(name)]
     return tokens
 
 
@@ -270,9 +270,9 @@ def _bare(headers: Headers) -> Headers:
 
 def _keyless(where: Address) -> Address:
     """Drop the query's credential; all other fields stay as they were sent."""
-    if not any(_is_key(name) for name, _ in _fields(where.query)):
+    if not any(is_key(name) for name, _ in _fields(where.query)):
         return where
-    kept = "&".join(part for part in where.query.split("&") if not _is_key(part.partition("=")[0]))
+    kept = "&".join(part for part in where.query.split("&") if not is_key(part.partition("=")[0]))
     return Address(
         method=where.method,
         path=where.path,
@@ -287,7 +287,3 @@ def _keyless(where: Address) -> Address:
 def _fields(query: str) -> list[tuple[str, str]]:
     parts = [part.partition("=") for part in query.split("&")]
     return [(name, value) for name, _, value in parts]
-
-
-def _is_key(name: str) -> bool:
-    return unquote_to_bytes(name).decode("utf-8", "replace") == CREDENTIAL_QUERY

@@ -44,7 +44,12 @@ async def _served(settings: Settings, source: str, say: Say) -> bool:
     starting = asyncio.current_task()
     on_signals(starting.cancel if starting else _ignored, *_SIGNALS)
     async with opened(settings) as house:
-        server = Server(partial(exchange, house), bounds(settings), on_fault=lambda: house.fault("the door"))
+        server = Server(
+            partial(exchange, house),
+            bounds(settings),
+            degraded=lambda: ("redis",) if house.ledger.away else (),
+            on_fault=lambda: house.fault("the door"),
+        )
         try:
             port = await _listening(server.listen, "listen", settings.listen.host, settings.listen.port)
             admin = await _listening(server.listen_admin, "admin", settings.admin.host, settings.admin.port)

@@ -11,7 +11,8 @@ from proxy.core.meter import measured, parts
 from proxy.core.surface import raw_projection
 from proxy.house import House
 from proxy.policy import Limits, limits
-from proxy.store import Entry, Learned, Record, StoreError
+from proxy.store import Entry, Learned, Record, Records, StoreError
+from proxy.store.within import Within
 from proxy.surfaces import Applied, apply
 from proxy.turn import Turn
 from proxy.windows import Window
@@ -38,8 +39,8 @@ _MARK_EVERY = 600.0
 _NOT_TEXT = (b'"image_url"', b'"file"', b'"input_audio"', b'"file_id"')
 #: An envelope's and a message's own tokens never exceed what their JSON takes in bytes, but for this.
 _FRAME = 64
-#: The store may take a third more for all of a look than for one call (SPEC 5.9: 200 ms for 150).
-_LOOK = 4 / 3
+#: All calls of a request may take the store a third more than one (SPEC 5.9: 200 ms for 150).
+_ALL = 4 / 3
 _FORCE = "force"
 _ASKING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "anthropic-version"})
 
@@ -57,11 +58,12 @@ class Size:
 class Sight:
     """A projection with the load behind it. `estimate` is None where nothing was measured.
 
-    `body` is what is sent, None for the client's own bytes. `looked` is false where the look-up was
-    skipped or the store did not answer: then it is no evidence.
+    `records` is what it was looked through, `body` what is sent, None for the client's own bytes.
+    `looked` is false where the look-up was skipped or the store did not answer: then it is no evidence.
     """
 
     applied: Applied
+    records: Records | None = None
     body: bytes | None = None
     looked: bool = True
     store_away: bool = False
@@ -107,26 +109,28 @@ def surely_below(house: House, turn: Turn, known: Size) -> bool:
     return most < known.limits.threshold
 
 
-async def look(house: House, turn: Turn, known: Size) -> Sight:
+async def look(house: House, turn: Turn, known: Size, records: Records | None = None) -> Sight:
     """Load the conversation and lay the surface that applies on the transcript.
 
     While the store is away, what this process remembers still applies (it is bound to content) but
-    is no evidence (SPEC 5.9).
+    is no evidence. All that is done with the sight takes the store no longer than SPEC 5.9 allows, unless
+    `records` are given: then it is looked through those.
     """
-    until = time.monotonic() + _LOOK * house.settings.redis.timeout
+    timeout = house.settings.redis.timeout
+    records = records or Within(house.ledger, _ALL * timeout, each=timeout)
     try:
-        record = await house.ledger.load(turn.conversation)
+        record = await records.load(turn.conversation)
         away = False
     except StoreError:
-        record = house.ledger.remembered(turn.conversation) or Record()
+        record = records.remembered(turn.conversation) or Record()
         away = True
     try:
-        applied = await _applied(house, turn, known, record, lambda: 0.0 if away else _left(until))
+        applied = await _applied(house, turn, known, record, records)
     except StoreError:
         applied, away = Applied(record=record, projection=raw_projection(turn.transcript)), True
     if applied.entry is not None and not away:
         _mark_applied(house, turn, applied.entry)
-    return Sight(applied=applied, body=_body(turn, applied), looked=not away, store_away=away)
+    return Sight(applied=applied, records=records, body=_body(turn, applied), looked=not away, store_away=away)
 
 
 async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
@@ -134,7 +138,7 @@ async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
     record = await house.ledger.confirm(turn.conversation)
     if record is None:
         return None
-    applied = await _applied(house, turn, known, record)
+    applied = await _applied(house, turn, known, record, house.ledger)
     return Sight(applied=applied, body=_body(turn, applied))
 
 
@@ -186,11 +190,9 @@ async def suits(house: House, turn: Turn, known: Size, entries: tuple[Entry, ...
     return lambda entry: (needed or entry.model == turn.model) and not house.retired.get(entry.operation)
 
 
-async def _applied(
-    house: House, turn: Turn, known: Size, record: Record, left: Callable[[], float | None] = lambda: None
-) -> Applied:
+async def _applied(house: House, turn: Turn, known: Size, record: Record, records: Records) -> Applied:
     chosen = await suits(house, turn, known, record.entries)
-    return await apply(house.ledger, turn.conversation, record, turn.transcript, turn.dialect, suits=chosen, left=left)
+    return await apply(records, turn.conversation, record, turn.transcript, turn.dialect, suits=chosen)
 
 
 def _body(turn: Turn, applied: Applied) -> bytes | None:
@@ -198,10 +200,6 @@ def _body(turn: Turn, applied: Applied) -> bytes | None:
     if applied.entry is None:
         return None
     return turn.dialect.render(turn.transcript, applied.projection.items)
-
-
-def _left(until: float) -> float:
-    return max(0.0, until - time.monotonic())
 
 
 def _limits(turn: Turn, window: Window | None) -> Limits | None:

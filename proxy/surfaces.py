@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from proxy.core.surface import Projection, matching, project, raw_projection, unpack
 from proxy.core.transcript import Transcript
 from proxy.dialects import Dialect
-from proxy.store import Entry, Ledger, Record
+from proxy.store import Entry, Record, Records
 
 __all__ = ["Applied", "apply"]
 
@@ -32,41 +32,38 @@ class Applied:
 
 
 async def apply(
-    ledger: Ledger,
+    ledger: Records,
     conversation: str,
     record: Record,
     transcript: Transcript,
     dialect: Dialect,
     *,
     suits: Callable[[Entry], bool] = lambda _: True,
-    left: Callable[[], float | None] = lambda: None,
 ) -> Applied:
     """Lay the deepest stored surface that is bound to this transcript on it.
 
-    `suits` may turn one down (SPEC 4.9), `left` says how many seconds the store may still take (None: as
-    configured). Raises `StoreError` where a blob could not be asked for.
+    `suits` may turn one down (SPEC 4.9). Raises `StoreError` where a blob could not be asked for.
     """
     candidates = [entry for entry in matching(record.entries, transcript) if suits(entry)]
     for entry in candidates[:_TRIES]:
-        found = await _laid(ledger, conversation, record, entry, transcript=transcript, dialect=dialect, wait=left())
+        found = await _laid(ledger, conversation, record, entry, transcript=transcript, dialect=dialect)
         if found is not None:
             return Applied(record=record, projection=found, entry=entry)
-        told = {"conversation": conversation, "generation": entry.generation}
+        told = {"conversation": conversation.rpartition(".")[2], "generation": entry.generation}
         _LOG.warning("a stored surface could not be used", extra=told)
     return Applied(record=record, projection=raw_projection(transcript))
 
 
 async def _laid(
-    ledger: Ledger,
+    ledger: Records,
     conversation: str,
     record: Record,
     entry: Entry,
     *,
     transcript: Transcript,
     dialect: Dialect,
-    wait: float | None,
 ) -> Projection | None:
-    blob = await ledger.surface(conversation, record.epoch or "", entry, wait=wait)
+    blob = await ledger.surface(conversation, record.epoch or "", entry)
     surface = unpack(blob) if blob is not None else None
     if surface is None or surface.covered != entry.covered:
         return None

@@ -23,7 +23,7 @@ from proxy.settings.shape import UpstreamSettings
 
 __all__ = ["Ask", "Window", "Windows"]
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 Headers = tuple[tuple[str, str], ...]
 #: The door for asking: method, URL, headers, body -> status and body. It may raise anything; it follows no redirect.
@@ -147,7 +147,7 @@ class Windows:
         try:
             self._table = await asyncio.to_thread(self._load)
         except Exception:  # noqa: BLE001 a broken package of somebody else must not break requests
-            _log.warning("the packaged table of windows cannot be read", exc_info=True)
+            _LOG.warning("the packaged table of windows cannot be read", exc_info=True)
             self._table = packaged.Table({})
 
     async def warm(self) -> None:
@@ -223,7 +223,7 @@ class Windows:
             async with asyncio.timeout(ASK_SECONDS):
                 status, data = await self._ask(method, url, headers, body)
         except Exception:  # noqa: BLE001 asking is a courtesy: nothing may come of its failure
-            _log.debug("asking for a window failed", exc_info=True)
+            _LOG.debug("asking for a window failed", exc_info=True)
             return 0, b""
         return (status, data) if len(data) <= REPLY_BYTES else (0, b"")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from proxy.compaction.builtin import Builtin
 from proxy.dialects.chat import CHAT
-from proxy.house import Background, House, destinations
+from proxy.house import Background, House, destinations, policies
 from proxy.learning import Learning
 from proxy.message import Headers, Incoming
-from proxy.policy import resolve
 from proxy.settings import Settings
 from proxy.sight import Sight, Size, look, size
 from proxy.store.redis import RedisLedger
@@ -22,9 +22,11 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 
 def furnished(url: str = NOWHERE, *, upstream: Any = None, compactor: Any = None, **settings: Any) -> House:
-    """Make a house with a ledger on `url`; `settings` by name over one upstream `up` with a window of 10,000."""
+    """Make a house with a ledger on `url`; `settings` by name over one upstream with a window of 10,000."""
     given = {
-        "upstreams": {"up": "http://upstream.test/v1"},
+        "upstreams": {
+            f"up-{secrets.token_hex(4)}": "http://upstream.test/v1"
+        },  # what is learned of it is no other test's
         "defaults": {"context_window": 10_000, "window_kind": "total"},
         "redis": {"timeout": "2s"},
         **settings,
@@ -33,16 +35,19 @@ def furnished(url: str = NOWHERE, *, upstream: Any = None, compactor: Any = None
     ledger = RedisLedger(url, timeout=2.0, durability="memory")
     background = Background()
 
+    resolved = policies(made)
+
     async def nobody(method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
         return 404, b""
 
     return House(
         settings=made,
+        policies=resolved,
         upstreams=destinations(made),
         dialects={"chat": CHAT},
         ledger=ledger,
         upstream=upstream,
-        windows=Windows(lambda name, model: resolve(made, name, model), nobody),
+        windows=Windows(resolved, nobody),
         compactor=compactor or Builtin(),
         learning=Learning(ledger, background.spawn),
         secret=b"a secret for tests",

@@ -16,8 +16,8 @@ from proxy.compaction.work import Work
 from proxy.core.surface import Put, raw_projection
 from proxy.dialects.chat import CHAT
 from proxy.surfaces import Applied
+from tests.phrases import BRANCH, HISTORY, body, note
 from tests.playbook import World
-from tests.playbooks import BRANCH, HISTORY, body, note
 
 #: What a random compactor may do, and how often.
 DEEDS = {
@@ -54,9 +54,7 @@ class Compaction:
 def drawn(random: Random) -> Compaction:
     """Draw a compaction."""
     names = random.choices([*DEEDS], [*DEEDS.values()], k=random.choice((0, 1, 1, 1, 2, 3)))
-    deeds = tuple(
-        Deed(name, random.randint(2, len(HISTORY) - 1), f"note {random.getrandbits(32):x}") for name in names
-    )
+    deeds = tuple(Deed(name, random.randint(2, len(HISTORY) - 1), f"note {random.getrandbits(32):x}") for name in names)
     return Compaction(deeds, random.choices([*ENDS], [*ENDS.values()])[0])
 
 
@@ -162,7 +160,9 @@ async def _act(world: World, job: Any, deed: Deed) -> None:
         case "branch":
             turn = world.turn(body(*BRANCH))
             applied = Applied(record=job.applied.record, projection=raw_projection(turn.transcript))
-            await Work(changed(job._subject, ledger=world.other), applied).propose((Put(CHAT.user(NOTE)),), len(HISTORY))
+            await Work(changed(job._subject, ledger=world.other), applied).propose(
+                (Put(CHAT.user(NOTE)),), len(HISTORY)
+            )
         case "empty":
             await job.propose((), through)
         case "garbage":

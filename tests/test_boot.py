@@ -15,7 +15,7 @@ from proxy.settings import Settings, load
 from proxy.store import StoreConfigError
 from proxy.upstream import Answered, Call, UpstreamError
 from tests.houses import seen, turned
-from tests.playbooks import LONG
+from tests.phrases import LONG
 from tests.sockets import raw_upstream, reply
 from tests.store.servers import Server
 

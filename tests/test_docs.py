@@ -46,6 +46,15 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert set((ROOT / "docs").rglob("*.md")) - {index} <= linked
 
 
+def test_the_map_for_contributors_names_every_file() -> None:
+    """Whoever adds a file or a folder says where it belongs."""
+    table = "\n".join(re.findall(r"^\|.*$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    listed = set(re.findall(r"`([a-z]+(?:\.py|/))`", table)) - {"proxy/"}
+    files = {path.name for path in (ROOT / "proxy").glob("[a-z]*.py")}
+    folders = {f"{path.parent.name}/" for path in (ROOT / "proxy").glob("*/__init__.py")}
+    assert listed == files | folders
+
+
 def test_a_decision_says_what_was_rejected() -> None:
     """Context, Decision, Rejected, Consequences; numbered without a gap."""
     decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))

@@ -21,13 +21,11 @@ from proxy.turn import Turn
 from proxy.upstream import Delivered, Overflowed, Refused
 from proxy.upstream.reply import Reply, Tail, chunks_of
 from tests.houses import closed, furnished, turned
-from tests.playbooks import ERROR_FRAME, LONG, OK, delta
+from tests.phrases import ERROR_FRAME, LONG, OK, delta
 from tests.store.servers import Server
 
 OTHER = Verdict(kind=Kind.OTHER, rule="test")
-ENTRY = Entry(
-    generation=1, operation="op", digest=b"", covered=1, base=0, model="m", window=0, before=9, after=1, at=0
-)
+ENTRY = Entry(generation=1, operation="op", digest=b"", covered=1, base=0, model="m", window=0, before=9, after=1, at=0)
 
 
 @pytest.fixture
@@ -46,7 +44,9 @@ def turn(house: House) -> Turn:
 
 def carrying(turn: Turn, entry: Entry | None = ENTRY) -> Sight:
     """A sight of a body that carried this surface."""
-    return Sight(applied=Applied(record=Record(), projection=raw_projection(turn.transcript), entry=entry), estimate=1_000)
+    return Sight(
+        applied=Applied(record=Record(), projection=raw_projection(turn.transcript), entry=entry), estimate=1_000
+    )
 
 
 def reply(status: int = 200, body: bytes = b"", kind: str = "application/json") -> Reply:
@@ -79,10 +79,12 @@ class Identity:
     ],
 )
 async def test_only_a_refusal_of_the_surface_itself_retires_it(
-    house: House, turn: Turn, status: int, verdict: Verdict | None, times: int, retired: bool
+    house: House, turn: Turn, status: int, verdict: Verdict | None, times: int, *, retired: bool
 ) -> None:
     """Kind OTHER with 400 or 422, with 500 the second time (SPEC 4.10)."""
-    found = [await retire(house, turn, carrying(turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)]
+    found = [
+        await retire(house, turn, carrying(turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)
+    ]
     assert found[-1] is retired
     assert bool(house.retired.get("op")) is retired
 
@@ -103,7 +105,7 @@ async def test_what_was_proven_or_not_carried_is_not_retired(house: House, turn:
         (Delivered(reply=reply(), why="error", verdict=OTHER), False),
     ],
 )
-async def test_only_a_success_proves(house: House, turn: Turn, delivered: Delivered, proven: bool) -> None:
+async def test_only_a_success_proves(house: House, turn: Turn, delivered: Delivered, *, proven: bool) -> None:
     """An error inside a 200 is none."""
     concluded(house, turn, Size(), carrying(turn), delivered, delivered.reply)
     assert bool(house.proven.get("op")) is proven
@@ -120,7 +122,7 @@ async def test_only_a_success_proves(house: House, turn: Turn, delivered: Delive
     ],
 )
 async def test_an_overflow_at_the_end_of_a_stream_forces_the_next_compaction(
-    house: House, turn: Turn, frames: Any, forces: bool
+    house: House, turn: Turn, frames: Any, *, forces: bool
 ) -> None:
     """Read from the kept end, errors only (SPEC 9.3); such a reply proves nothing."""
     body = b"".join(f"data: {frame}\n\n".encode() for frame in frames)

@@ -12,7 +12,7 @@ from proxy.dialects.chat import CHAT
 from proxy.house import Background, Measures, destinations
 from proxy.settings import Settings
 from tests.houses import closed, furnished, turned
-from tests.playbooks import LONG, body, message
+from tests.phrases import LONG, body, message
 
 
 async def test_work_beside_the_requests_is_ended_and_its_failures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,8 +59,9 @@ async def test_long_texts_are_counted_in_a_thread_and_once() -> None:
 async def test_a_policy_is_resolved_once() -> None:
     """The same object for the same upstream and model."""
     house = furnished(models=[{"model": "big*", "context_window": 99_999}])
-    assert house.policy("up", "big-1") is house.policy("up", "big-1")
-    assert (house.policy("up", "big-1").window, house.policy("up", "m").window) == (99_999, 10_000)
+    up = house.upstreams[0].name
+    assert house.policy(up, "big-1") is house.policy(up, "big-1")
+    assert (house.policy(up, "big-1").window, house.policy(up, "m").window) == (99_999, 10_000)
     await closed(house)
 
 

@@ -16,7 +16,7 @@ from proxy.packing import begun, run
 from proxy.report import Report
 from proxy.upstream import Answered, Call, UpstreamError
 from tests.houses import closed, furnished, seen, turned
-from tests.playbooks import LONG
+from tests.phrases import LONG
 from tests.store.servers import Server
 
 

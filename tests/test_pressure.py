@@ -17,7 +17,7 @@ from proxy.pressure import packed
 from proxy.report import Report
 from proxy.sight import Sight, estimated
 from tests.houses import closed, furnished, seen, turned
-from tests.playbooks import HISTORY, LONG, SHORT, body, message
+from tests.phrases import HISTORY, LONG, SHORT, body, message
 from tests.store.servers import Server
 
 

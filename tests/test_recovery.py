@@ -13,7 +13,7 @@ from proxy.house import House
 from proxy.recovery import _frozen, recovered
 from proxy.report import Report
 from tests.houses import closed, furnished, seen, turned
-from tests.playbooks import LONG
+from tests.phrases import LONG
 from tests.store.servers import Server
 
 

@@ -192,6 +192,7 @@ def test_a_lent_key_opens_only_the_listed_paths(
         ("/v1/embeddings", "auto", (("X-API-Key", "c"),), ("x-api-key", "K")),
         ("/v1/messages", "authorization", (), ("Authorization", "Bearer K")),
         ("/v1/chat/completions", "X-Custom", (), ("x-custom", "K")),
+        ("/v1/chat/completions", "X-Custom", (("X-CUSTOM", "c"),), ("x-custom", "K")),
     ],
 )
 def test_every_client_credential_is_replaced_by_the_lent_key(

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,6 +198,27 @@ def test_another_secret_than_the_replicas_is_exit_2(valkey: Server, state: Path)
     assert done.code == 2
     assert "another `secret`" in done.said
     assert "Give every replica the same" in done.said
+
+
+def test_redis_away_is_ready_but_degraded(tmp_path: Path) -> None:
+    """Traffic flows without it: taking this replica out of the balancer would help nobody."""
+    environ = {**at(tmp_path), "CARRYON_REDIS__URL": "redis://127.0.0.1:1/0", "CARRYON_SECRET": "a" * 64}
+    body = {"model": "m", "messages": [{"role": "user", "content": "word " * 2_000}]}
+    with running(*served("--window", "2048"), log=tmp_path / "log", environ=environ) as carryon:
+        url = carryon.ready()
+        (admin,) = re.findall(r"probes +(\S+)", carryon.said)
+        assert asked(admin) == {"status": "ready", "degraded": []}
+        for _ in range(3):
+            posted = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode())  # noqa: S310
+            with pytest.raises(urllib.error.HTTPError, match="502"):
+                urllib.request.urlopen(posted, timeout=10)  # noqa: S310 - our own address
+        assert asked(admin) == {"status": "ready", "degraded": ["redis"]}
+
+
+def asked(url: str) -> object:
+    """What a probe answers."""
+    with urllib.request.urlopen(url, timeout=10) as reply:  # noqa: S310 - our own address
+        return json.load(reply)
 
 
 def peers(pid: int) -> set[str]:

@@ -16,7 +16,7 @@ from proxy.packing import begun
 from proxy.sight import counted, estimated, evident, force, forced, look, size, suits, surely_below, unseen
 from proxy.turn import Turn
 from tests.houses import closed, furnished, seen, turned
-from tests.playbooks import EDITED, HISTORY, LONG, SHORT, body, note, packed
+from tests.phrases import EDITED, HISTORY, LONG, SHORT, body, note, packed
 from tests.store.servers import Server
 
 
@@ -47,7 +47,7 @@ async def pack(house: House, turn: Turn) -> None:
 
 async def test_without_a_surface_the_client_s_bytes_stand(house: House, turn: Turn) -> None:
     """A look finds nothing: no entry, no body of ours, generation 0."""
-    known, sight = await seen(house, turn)
+    _, sight = await seen(house, turn)
     assert (sight.entry, sight.body, sight.generation, sight.looked) == (None, None, 0, True)
     assert await estimated(house, turn, sight) == counted(house, turn, unseen(turn))
 
@@ -79,9 +79,7 @@ async def test_another_model_s_surface_applies_only_where_the_raw_history_needs_
     """At or over the other model's threshold, or its window unknown."""
     await pack(house, turn)
     known, sight = await seen(house, turn)
-    other = turned(
-        house, LONG.replace(b'"m"', b'"n"'), credential=dict(turn.passage.call.headers)["Authorization"]
-    )
+    other = turned(house, LONG.replace(b'"m"', b'"n"'), credential=dict(turn.passage.call.headers)["Authorization"])
     assert known.limits is not None
     cases = {
         "fits": known,
@@ -105,7 +103,7 @@ async def test_another_model_s_surface_applies_only_where_the_raw_history_needs_
         (1_000_000, LONG.replace(b'"x_unknown"', b'"image_url"'), False),
     ],
 )
-async def test_only_few_bytes_of_text_prove_a_request_below(window: int, raw: bytes, below: bool) -> None:
+async def test_only_few_bytes_of_text_prove_a_request_below(window: int, raw: bytes, *, below: bool) -> None:
     """A token is at least a byte, but not where there are images."""
     house = furnished(defaults={"context_window": window, "window_kind": "total"})
     turn = turned(house, raw)

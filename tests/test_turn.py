@@ -12,7 +12,7 @@ from proxy.errors import Answer
 from proxy.message import Incoming
 from proxy.turn import Passage, Turn, read, spoken
 from tests.houses import furnished, posted, turned
-from tests.playbooks import HISTORY, LONG, body
+from tests.phrases import HISTORY, LONG, body
 
 
 async def test_a_conversation_is_its_tenant_its_scope_and_its_opening() -> None:
@@ -49,7 +49,9 @@ async def test_nobody_has_no_state_where_that_is_configured() -> None:
     assert found.skip == "anonymous"
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"model":"m"}', b'{"model":"m","model":"n","messages":[]}', b"\xff"])
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b'{"model":"m"}', b'{"model":"m","model":"n","messages":[]}', b"\xff"]
+)
 async def test_a_body_that_cannot_be_split_goes_on_as_it_came(raw: bytes) -> None:
     """Not JSON, no messages, a key named twice: a passage with the very bytes."""
     found = read(furnished(), posted(raw))
@@ -69,7 +71,7 @@ async def test_a_body_that_cannot_be_split_goes_on_as_it_came(raw: bytes) -> Non
     ],
 )
 async def test_what_may_be_done_follows_headers_and_policy(
-    headers: Any, policy: dict[str, object], may_write: bool, may_pack: bool, hindrance: str
+    headers: Any, policy: dict[str, object], *, may_write: bool, may_pack: bool, hindrance: str
 ) -> None:
     """Headers only narrow; the policy switches triggers."""
     turn = turned(furnished(defaults=policy), LONG, *headers)
@@ -120,7 +122,9 @@ async def test_a_lent_key_needs_a_key_of_ours() -> None:
     denied = read(house, posted(LONG))
     assert isinstance(denied, Answer)
     assert denied.status == 401
-    assert turned(house, LONG, credential="Bearer hers").passage.call.headers == (("Authorization", "Bearer the upstream's"),)
+    assert turned(house, LONG, credential="Bearer hers").passage.call.headers == (
+        ("Authorization", "Bearer the upstream's"),
+    )
 
 
 async def test_a_deployment_in_the_path_names_the_model() -> None:

@@ -51,7 +51,7 @@ async def _round(job: Job) -> bool:
         return isinstance(await _propose_prune(job, pruned), Proposed)
     if only_prune:
         return False
-    plan = _plan_for_pressure(job, pruned)
+    plan = await asyncio.to_thread(_plan_for_pressure, job, pruned)
     if plan is None:
         log.warning("no compaction: there is no cut, or pins and newest unit leave no room below low water")
         return False
@@ -78,7 +78,6 @@ async def _overflow(job: Job) -> None:
 
 async def _prune_to_goal(job: Job, *, newest: bool) -> bool:
     """Commit the lowest level that reaches the goal, else the deepest; whether the work is over."""
-    view = job.view
     pruned = await asyncio.to_thread(_lowest_level, job, newest)
     if not pruned.changes:
         return False

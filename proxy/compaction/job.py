@@ -27,8 +27,8 @@ class View:
     `fixed` is how many of the first items spell the surface as stored (0: none). `units` are
     `(start, stop)` ranges over `items`, in order and without gaps. `goal` is the total in tokens to
     get to or below: low water under pressure, what fits under overflow. `carry` is what earlier
-    compactions handed on. `task` is the index of the first user item that is the client's own or
-    None where a surface already stands for it. `alive` seconds are left for summaries.
+    compactions handed on, `covered` how many of the client's significant items the first `fixed` items
+    stand for.
     """
 
     dialect: Dialect
@@ -42,7 +42,6 @@ class View:
     limits: Limits
     policy: Policy
     carry: Carry
-    #: How many of the client's significant items the first `fixed` items stand for.
     covered: int = 0
 
     @property
@@ -91,8 +90,13 @@ class Job(Protocol):
         """
         ...
 
-    async def ask(self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False) -> Answer | None:
-        """Ask the summariser; None when the call failed, was refused, or time ran out. Never raises but for cancellation."""
+    async def ask(
+        self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
+    ) -> Answer | None:
+        """Ask the summariser; None when the call failed, was refused, or time ran out.
+
+        Never raises but for cancellation.
+        """
         ...
 
 

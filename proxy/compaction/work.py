@@ -23,7 +23,7 @@ from proxy.core.surface import Carry, Keep, Put, Replacement, pack, replace
 from proxy.core.transcript import Item
 from proxy.dialects import Answer, Dialect
 from proxy.policy import Limits, Policy
-from proxy.store import Commit, Entry, Ledger, Record, StoreError
+from proxy.store import Commit, Entry, Record, Records, StoreError
 from proxy.surfaces import Applied, apply
 
 __all__ = ["Committed", "Patience", "Subject", "Work", "landed"]
@@ -67,7 +67,7 @@ class Subject:
     `window` is what the entry records, 0 for unknown.
     """
 
-    ledger: Ledger
+    ledger: Records
     conversation: str
     dialect: Dialect
     meter: Meter
@@ -81,6 +81,11 @@ class Subject:
     flights: Flights[Answer | None]
     patience: Patience
     suits: Callable[[Entry], bool] = lambda _: True
+
+    @property
+    def opaque(self) -> str:
+        """The conversation as logs name it: without the tenant."""
+        return self.conversation.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +148,8 @@ class Work:
         after = self._total(plan.projection.items)
         objection = self._objection(plan, through, after)
         if objection is not None:
-            _LOG.info("a proposal was turned down: %s", objection, extra={"conversation": self._subject.conversation})
+            word = objection.partition(":")[0]  # what follows is a client's: the id of a call
+            _LOG.info("a proposal was turned down: %s", word, extra={"conversation": self._subject.opaque})
             return Refused(reason=objection)
         return await self._commit(plan, after)
 
@@ -256,7 +262,7 @@ class Work:
                 return None
         except StoreError:
             answered = False
-            _LOG.warning("a commit went unanswered; loading decides", extra={"conversation": subject.conversation})
+            _LOG.warning("a commit went unanswered; loading decides", extra={"conversation": subject.opaque})
         try:
             record = await subject.ledger.load(subject.conversation)
         except StoreError:

@@ -12,17 +12,20 @@ import hmac
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import unquote_to_bytes
 
 from proxy.core.transcript import Transcript
 
 __all__ = [
     "ANONYMOUS",
+    "CREDENTIAL_HEADERS",
     "SCOPE_HEADERS",
     "canonical",
     "conversation",
     "covered_digests",
     "credentials",
     "framed",
+    "is_key",
     "load_unique",
     "scope",
     "tenant",
@@ -48,6 +51,7 @@ _VISIBLE = re.compile(r"[\x21-\x7e]{1,256}")
 ANONYMOUS = "anonymous"
 _OPENING = 3
 _JWT_SECTIONS = 3
+#: Headers that carry a caller's credential.
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 #: Digits of a whole number that is kept as one.
@@ -108,11 +112,17 @@ def credentials(
         wanted = (header or "").lower()
         return tuple(field for name, value in headers if name.lower() == wanted for field in ("header", value))
     shown = [(name.lower(), value) for name, value in headers if name.lower() in CREDENTIAL_HEADERS]
-    shown += [("key", part[4:]) for part in query.split("&") if part.startswith("key=")]
+    fields = (part.partition("=") for part in query.split("&"))
+    shown += [("key", value) for name, equals, value in fields if equals and is_key(name)]
     tokens = (value[7:] for name, value in shown if name == "authorization" and value[:7].lower() == "bearer ")
     bearer = next(tokens, "")
     subject = _jwt_subject(bearer) if by == "jwt" else None
     return subject or tuple(field for pair in sorted(shown) for field in pair)
+
+
+def is_key(name: str) -> bool:
+    """Whether a field of the query, by its name as sent, carries a credential."""
+    return unquote_to_bytes(name) == b"key"
 
 
 def scope(headers: Mapping[str, str], ids: Sequence[str]) -> str:

@@ -140,6 +140,8 @@ _NOISE = re.compile(
     r"input validation errors?:?|invalid (?:input|prompt|request)\b:?|input should be\b"
     r"|\binput_type\b"
 )
+#: No wording has a word so long; what is behind it would only make every `\w*` and `\d+` slow (quadratic).
+_RUN = re.compile(r"(\w{100})\w+")
 _QUOTES = re.compile(r"[\"`*“”]|(?<!\w)'|'(?!\w)|\\(?=[\"'nrt])")
 
 
@@ -148,7 +150,7 @@ def fold(text: str) -> str:
     text = bounded(text).lower().replace("\u2019", "'").replace("\\n", " ").replace("\\u003e", ">").replace("&gt;", ">")
     text = _THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     text = _RATIO.sub(lambda match: f"{match[1]} > {match[2]}" if int(match[1]) > int(match[2]) else match[0], text)
-    text = _NOISE.sub(" ", _QUOTES.sub("", text))
+    text = _NOISE.sub(" ", _QUOTES.sub("", _RUN.sub(r"\1", text)))
     return " ".join(text.split())
 
 

@@ -117,7 +117,7 @@ GRAMMAR = (
     _rule("ko", r"(?:입력|프롬프트|컨텍스트|토큰|메시지|대화|문맥)[^|]{0,30}?(?:초과|넘었|넘습|너무 (?:깁|길|김|큽))"),
     _rule(
         "de",
-        r"(?:eingabe|prompt|anfrage|nachrichten?|kontext|tokens?|konversation)\w*[^|]{0,50}?(?:überschreite\w*"
+        r"(?:eingabe|prompt|anfrage|nachrichten?|kontext|tokens?|konversation)\w{0,24}[^|]{0,50}?(?:überschreite\w*"
         r"|übersteig\w*|zu (?:lang|groß)\b|(?:länger|größer) als|überschritten)",
     ),
     _rule(
@@ -134,7 +134,7 @@ GRAMMAR = (
     ),
     _rule(
         "ru",
-        r"(?:запрос|контекст|промпт|сообщени|ввод|входн|токен|диалог)\w*[^|]{0,50}?(?:превы[шс]\w+|слишком"
+        r"(?:запрос|контекст|промпт|сообщени|ввод|входн|токен|диалог)\w{0,24}[^|]{0,50}?(?:превы[шс]\w+|слишком"
         r" (?:длин|больш)\w+|больше (?:максимальн|допустим)\w+)",
     ),
 )

@@ -192,7 +192,7 @@ def replace(
     stored = _stored(now, parts, through)
     if covered is None or stored is None or covered < 1:
         return None
-    surface = Surface(parts=stored, covered=covered, summary=summary, carry=carry)
+    surface = Surface(parts=stored, covered=covered, summary=summary, carry=_spellable(carry))
     projection = project(transcript, surface, item, generation=0, operation="")
     if projection is None:
         return None
@@ -212,6 +212,23 @@ def unpack(data: bytes) -> Surface | None:
     except (msgspec.MsgspecError, UnicodeError):
         return None
     return surface if surface.format == FORMAT else None
+
+
+def _spellable(carry: Carry) -> Carry:
+    """The same with `?` for lone surrogates (half of a cut emoji, which clients do send): nothing can store those."""
+    try:
+        _PACK.encode(carry)
+    except UnicodeEncodeError:
+        return msgspec.convert(_spelled(msgspec.to_builtins(carry)), Carry)
+    return carry
+
+
+def _spelled(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_spelled(key): _spelled(inner) for key, inner in value.items()}
+    return [_spelled(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _covered(now: Projection, through: int) -> int | None:

@@ -1,6 +1,6 @@
 """One wire format each, behind one Protocol: what an item says, what may stand, how a body is made.
 
-A dialect is pure: bytes in, bytes and facts out. The table `DIALECTS` maps a path to its dialect.
+A dialect is pure: bytes in, bytes and facts out. Which path speaks which is a table in `proxy.routes`.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from proxy.message import Outgoing
     from proxy.server import ServerBounds
 
-__all__ = ["Connection", "Listener", "NoParserError"]
+__all__ = ["INTERNAL", "Connection", "Listener", "NoParserError"]
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 #: aiohttp's own words hold what clients sent: nobody reads them.
 silent = logging.getLogger(f"{__name__}.aiohttp")
 silent.addHandler(logging.NullHandler())
@@ -156,9 +156,9 @@ class Connection(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the reply has begun")
         if status != BAD_REQUEST:
-            logger.error("a request failed outside its handler: %s", type(exc).__qualname__)
+            _LOG.error("a request failed outside its handler: %s", type(exc).__qualname__)
             return Sent(keep_alive=False, outgoing=own(INTERNAL))
-        logger.info("malformed request: %s", type(exc).__qualname__)
+        _LOG.info("malformed request: %s", type(exc).__qualname__)
         too_large = isinstance(exc, http_exceptions.LineTooLong) or "Too many headers" in str(exc)
         return Sent(keep_alive=False, outgoing=own(HEAD_TOO_LARGE if too_large else MALFORMED))
 
@@ -166,7 +166,7 @@ class Connection(RequestHandler):
         """Say that aiohttp failed, not on what."""
         del args  # they hold what the client sent
         error = kw.get("exc_info")
-        logger.error("the connection failed: %s", type(error).__qualname__ if error else "unknown")
+        _LOG.error("the connection failed: %s", type(error).__qualname__ if error else "unknown")
 
     @property
     def _handling(self) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proxy import routes
+from proxy import events, routes
 from proxy.errors import Answer
 from proxy.message import Incoming, Outgoing, pairs
-from proxy.server.connection import Connection
+from proxy.server.connection import INTERNAL, Connection
 from proxy.server.intake import Budget, Intake, Lease, TurnedAwayError, take, wants_upgrade
 from proxy.server.outlet import Sent, own, respond
 
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
     from proxy.server import ServerBounds
 
-__all__ = ["Exchange", "Handler", "describe"]
+__all__ = ["NOWHERE", "Exchange", "Handler"]
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 #: What turns a request into a reply. It may raise; what it opened it must close then itself.
 Exchange = Callable[[Incoming], Awaitable[Outgoing]]
@@ -34,7 +33,6 @@ BAD_TARGET = Answer(
     code="PROXY_BAD_REQUEST",
     message="Only paths are understood as request targets: Carryon sends to its configured upstreams only.",
 )
-INTERNAL = Answer(status=502, code="PROXY_INTERNAL", message="Carryon failed on this request; its log says where.")
 #: Statuses of ours that a broken upload explains better than a broken upstream.
 UPSTREAM_FAILED = frozenset({502, 504})
 
@@ -81,7 +79,7 @@ class Handler:
             turned, outgoing = True, own(away.answer, visit.dialect)
         except Exception as error:  # noqa: BLE001 - SPEC 3.5: no input and no fault of ours makes a 500
             self._on_fault()
-            logger.error("the exchange failed: %s", describe(error))  # noqa: TRY400 - the message may hold content
+            _LOG.error("the exchange failed: %s", events.place(error))  # its text may hold content
             outgoing = own(INTERNAL, visit.dialect)
         try:
             keep = await respond(request, outgoing, close=turned or self.closing, stall=self._bounds.stall)
@@ -104,10 +102,3 @@ class Handler:
             await outgoing.aclose()
             raise TurnedAwayError(visit.intake.fault)
         return outgoing
-
-
-def describe(error: BaseException) -> str:
-    """Where and as what an exception came up, without its text: that may hold content (SPEC 13.2)."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
-    return f"{type(error).__module__}.{type(error).__qualname__} at {where}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -150,7 +149,6 @@ async def take(
         target=request.raw_path,
         headers=headers,
         body=body,
-        loopback=_loopback(request.remote),
     )
     return incoming, None if isinstance(body, bytes) else intake
 
@@ -158,10 +156,3 @@ async def take(
 def wants_upgrade(headers: tuple[tuple[str, str], ...]) -> bool:
     """Whether the client asks for a WebSocket."""
     return "websocket" in (first(headers, "upgrade") or "").lower()
-
-
-def _loopback(remote: str | None) -> bool:
-    try:
-        return remote is not None and ipaddress.ip_address(remote.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

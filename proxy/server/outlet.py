@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from email.utils import formatdate
 from http import HTTPStatus
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
+from proxy import events
 from proxy.message import Headers, Outgoing, end_to_end, values, wire
+from proxy.upstream import UpstreamError
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
@@ -24,12 +27,17 @@ __all__ = ["Sent", "own", "respond"]
 BODILESS = frozenset({204, 304})
 NO_LENGTH = frozenset({204})
 HTTP_10 = (1, 0)
+_LOG = logging.getLogger(__name__)
 #: What no header line may hold: it would end the line or the head.
 BREAKS = re.compile(rb"[\r\n\0]")
 
 
 class CutError(Exception):
     """The body was not what its head promised, or broke off: the client must see the connection end."""
+
+
+#: How a reply ends early without a fault of ours: the upstream broke off, the client left or did not read on.
+_FROM_OUTSIDE = (UpstreamError, CutError, OSError, TimeoutError)
 
 
 class Sent(web.StreamResponse):
@@ -83,7 +91,9 @@ async def respond(request: web.BaseRequest, outgoing: Outgoing, *, close: bool, 
             await _body(request, outgoing, length, chunked=chunked, stall=stall)
     except asyncio.CancelledError:
         raise
-    except Exception:  # noqa: BLE001 - a started reply cannot be mended, whatever broke it: cut it
+    except Exception as error:  # noqa: BLE001 - a started reply cannot be mended, whatever broke it: cut it
+        if not isinstance(error, _FROM_OUTSIDE):
+            _LOG.error("a reply broke off by a fault of our own: %s", events.place(error))  # its text may hold content
         _cut(request)
         return False
     return keep

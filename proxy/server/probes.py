@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from proxy.errors import Answer
 from proxy.message import Incoming, Outgoing
+from proxy.server.handler import NOWHERE
 from proxy.server.outlet import own
 
 __all__ = ["Probes"]
 
 NOT_READY = Answer(status=503, code="PROXY_DRAINING", message="Carryon is draining.", headers=(("Retry-After", "1"),))
-NOWHERE = Answer(status=404, code="PROXY_NOT_FOUND", message="There is no such path here.")
 TEXT = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from proxy.core.identity import CREDENTIAL_HEADERS
+from proxy.message import ANSWERED_HERE, HOP_BY_HOP
 from proxy.settings.match import is_glob, merged
-from proxy.settings.shape import ClientKey, ModelPolicy, PolicyShape, Settings, UpstreamSettings
+from proxy.settings.shape import ClientKey, ModelPolicy, PolicyShape, Settings, Summary, UpstreamSettings
 
 __all__ = ["MEMBERS", "Wrong", "is_loopback", "wrongs"]
 
@@ -18,6 +20,8 @@ __all__ = ["MEMBERS", "Wrong", "is_loopback", "wrongs"]
 MEMBERS = {"upstreams": UpstreamSettings, "models": ModelPolicy, "client_keys": ClientKey}
 
 _LACKING = "is not in this version"
+#: Headers that no configuration can set.
+_MADE_ANEW = HOP_BY_HOP | ANSWERED_HERE | {"content-length"}
 _LEAST_TTL = 1200.0
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31})://")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -67,10 +71,20 @@ def _lacking(settings: Settings) -> Iterator[Wrong]:
         if getattr(settings.admin, name) not in (None, (), False):
             yield Wrong(at=("admin", name), message=_LACKING, cure=cure)
     if settings.encryption_keys:
-        yield Wrong(at=("encryption_keys",), message=_LACKING, cure="remove it; the key is derived from secret")
+        cure = "remove it; what is stored is not sealed in this version"
+        yield Wrong(at=("encryption_keys",), message=_LACKING, cure=cure)
+
+
+def _lacking_in_policies(settings: Settings) -> Iterator[Wrong]:
+    """The same, of what holds for a model."""
     for at, policy in _policies(settings):
         if policy.pressure.after_reply:
             yield Wrong(at=(*at, "pressure", "after_reply"), message=_LACKING, cure="write false, or remove it")
+        if policy.compact_on_payload_too_large:
+            yield Wrong(at=(*at, "compact_on_payload_too_large"), message=_LACKING, cure="write false, or remove it")
+        if policy.summary.background_timeout != Summary().background_timeout:
+            cure = "remove it; no summary is made in the background"
+            yield Wrong(at=(*at, "summary", "background_timeout"), message=f"another value {_LACKING}", cure=cure)
         for name in ("upstream", "model"):
             if getattr(policy.summary, name) is not None:
                 cure = "remove it; the conversation's own upstream and model write the summary"
@@ -125,11 +139,25 @@ def _upstreams(settings: Settings) -> Iterator[Wrong]:
             cure = "list client_keys, or write listen.host: 127.0.0.1"
             message = f"would be lent to anybody who reaches {settings.listen.host}"
             yield Wrong(at=(*at, "api_key"), message=message, cure=cure)
+        yield from _headers(at, upstream)
         if upstream.proxy and urlsplit(upstream.proxy.get_secret_value()).scheme not in {"http", "https"}:
             yield Wrong(at=(*at, "proxy"), message="is not an http:// URL", cure="write http://proxy.example:3128")
         if upstream.ca_file and not upstream.ca_file.is_file():
             cure = "name a PEM file with the authorities to trust"
             yield Wrong(at=(*at, "ca_file"), message="names no file", cure=cure)
+
+
+def _headers(at: tuple[str, ...], upstream: UpstreamSettings) -> Iterator[Wrong]:
+    """Headers that could not be sent, and a credential that would be lent on every path."""
+    for name in upstream.headers:
+        if name.lower() in _MADE_ANEW:
+            yield Wrong(at=(*at, "headers", name), message="is made anew for every request", cure="remove it")
+        if name.lower() in CREDENTIAL_HEADERS:
+            cure = "name it in api_key; api_key_header chooses the header"
+            yield Wrong(at=(*at, "headers", name), message="would be lent on every path", cure=cure)
+    if upstream.api_key_header.lower() in _MADE_ANEW:
+        message = f"{upstream.api_key_header} is made anew for every request"
+        yield Wrong(at=(*at, "api_key_header"), message=message, cure="write auto, or the name of another header")
 
 
 def _client_keys(settings: Settings) -> Iterator[Wrong]:
@@ -162,6 +190,9 @@ def _entries(settings: Settings) -> Iterator[Wrong]:
         if not is_glob(entry.upstream) and entry.upstream not in settings.upstreams:
             cure = f"write one of {', '.join(settings.upstreams)}, or add it to upstreams"
             yield Wrong(at=(*at, "upstream"), message=f"there is no upstream {entry.upstream}", cure=cure)
+        if "max_concurrent" in entry.summary.model_fields_set:
+            message = "holds for the process, not for a model"
+            yield Wrong(at=(*at, "summary", "max_concurrent"), message=message, cure="move it to defaults.summary")
         if entry.like and entry.context_window:
             yield Wrong(at=(*at, "like"), message="and context_window both name the window", cure="keep one of the two")
 
@@ -210,5 +241,6 @@ def _within(policy: PolicyShape) -> Iterator[tuple[str, str, str]]:
 
 
 _CHECKS: tuple[Callable[[Settings], Iterator[Wrong]], ...] = (
-    _lacking, _redis, _ttl, _secret, _tenant, _upstreams, _client_keys, _listeners, _entries, _contradictions,
+    _lacking, _lacking_in_policies, _redis, _ttl, _secret, _tenant, _upstreams, _client_keys, _listeners, _entries,
+    _contradictions,
 )  # fmt: skip

@@ -76,7 +76,7 @@ class Listen(Shape):
 
 
 class Admin(Shape):
-    """The door for operators: probes and metrics."""
+    """The door for operators: probes."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: Port = 8788

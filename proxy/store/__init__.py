@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-__all__ = ["Commit", "Entry", "Learned", "Ledger", "Record", "StoreConfigError", "StoreError"]
+__all__ = ["Commit", "Entry", "Learned", "Ledger", "Record", "Records", "StoreConfigError", "StoreError"]
 
 
 class StoreError(Exception):
@@ -77,16 +77,8 @@ class Learned:
     calibration: float = 1.0
 
 
-class Ledger(Protocol):
-    """The door to Redis. Every method raises `StoreError` and nothing else when the store fails.
-
-    `conversation` is the opaque id `<tenant>.<conversation>` (hex), `wait` a time-out in seconds
-    that bounds the whole call, pool and connection included (None: the configured time-out).
-    """
-
-    async def start(self) -> None:
-        """Check durability and secret. Raises `StoreConfigError`; a server that is merely away is no error."""
-        ...
+class Records(Protocol):
+    """What a request needs of the ledger to see its conversation and to replace what it sees (see `Ledger`)."""
 
     async def load(self, conversation: str, *, wait: float | None = None) -> Record:
         """Load epoch, generation, index, marks and notes in one round trip."""
@@ -110,6 +102,23 @@ class Ledger(Protocol):
 
         `entry.operation` identifies the attempt, `entry.generation` is ignored: the script gives it.
         """
+        ...
+
+
+class Ledger(Records, Protocol):
+    """The door to Redis. Every method raises `StoreError` and nothing else when the store fails.
+
+    `conversation` is the opaque id `<tenant>.<conversation>` (hex), `wait` a time-out in seconds
+    that bounds the whole call, pool and connection included (None: the configured time-out).
+    """
+
+    @property
+    def away(self) -> bool:
+        """Whether the store failed several calls in a row and has not answered since (SPEC 5.9)."""
+        ...
+
+    async def start(self) -> None:
+        """Check durability and secret. Raises `StoreConfigError`; a server that is merely away is no error."""
         ...
 
     async def confirm(self, conversation: str) -> Record | None:

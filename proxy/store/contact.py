@@ -21,7 +21,7 @@ from proxy.store.wire import UNREACHED, Line, Talk, Wire
 __all__ = ["REFRESH", "Contact", "Terms", "answered", "fingerprint", "milliseconds"]
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 #: What expires is refreshed at most this often, and the secret compared this often (seconds).
 REFRESH = 600.0
@@ -111,14 +111,14 @@ class Contact:
         known = durability.facts(await line.ask(*durability.QUESTIONS))
         level, warning = durability.decide(self._demand, known)
         if warning is not None and self._doubt.due():
-            logger.warning("redis.durability is `%s`: %s", self._demand.value, warning)
+            _LOG.warning("redis.durability is `%s`: %s", self._demand.value, warning)
         return level
 
     def warn(self, error: Exception) -> str:
         """Warn of a failure, once per interval; return its text."""
         text = f"{type(error).__name__}: {error}"
         if self._trouble.due():
-            logger.warning("the store failed, traffic flows without it: %s", text)
+            _LOG.warning("the store failed, traffic flows without it: %s", text)
         return text
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ from proxy.store.places import Places
 
 __all__ = ["EmbeddedStore"]
 
-logger = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 #: Reading a full append-only file takes seconds; a server that needs longer than this is taken to hang.
 START_WITHIN = 30.0
@@ -87,14 +87,16 @@ class EmbeddedStore:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        async with _turn(self._places):
-            last = self._users.take()
-            try:
-                if last:
+        try:
+            async with _turn(self._places):
+                if self._users.take():
                     await self._end(self._places)
-            finally:
-                self._users.release()
-                self._users = None
+        except OSError:  # its directory was removed, with the locks in it: nobody else can find this server
+            _LOG.warning("the embedded store's directory %s is gone; what was in it is lost", self._places.data)
+            await asyncio.to_thread(self._end_own)
+        finally:
+            self._users.release()
+            self._users = None
 
     # -- life of the server ---------------------------------------------------------------------------------
 
@@ -154,7 +156,18 @@ class EmbeddedStore:
                     places.pid.unlink(missing_ok=True)
                     return
                 await asyncio.sleep(POLL)
-        logger.error("the embedded store's server could not be stopped (see %s)", places.pid)
+        _LOG.error("the embedded store's server could not be stopped (see %s)", places.pid)
+
+    def _end_own(self) -> None:
+        """Stop the server this process started, without its files."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOP_WITHIN)
 
     async def _supervise(self, places: Places) -> None:
         """Start the server anew when it dies, with back-off; any user may be the one who does."""
@@ -163,11 +176,11 @@ class EmbeddedStore:
             await asyncio.sleep(LOOK_EVERY)
             if self._process is not None:
                 self._process.poll()  # reap it: nobody else can
-            if _lives(places) and places.socket.exists():
+            if _is_well(places):
                 if time.monotonic() - since > HEALTHY_AFTER:
                     crashes = 0
                 continue
-            logger.warning(
+            _LOG.warning(
                 "the embedded store's server or its socket is gone; starting it again (its log: %s)", places.log
             )
             await asyncio.sleep(BACK_OFF[min(crashes, len(BACK_OFF) - 1)])
@@ -176,7 +189,7 @@ class EmbeddedStore:
                 async with _turn(places):
                     await self._ensure(places)
             except (StoreConfigError, OSError, TimeoutError):
-                logger.warning("the embedded store's server does not start", exc_info=True)
+                _LOG.warning("the embedded store's server does not start", exc_info=True)
 
 
 @contextlib.asynccontextmanager
@@ -220,6 +233,14 @@ def _lives(places: Places) -> bool:
     free = probe.take(shared=True)
     probe.release()
     return not free
+
+
+def _is_well(places: Places) -> bool:
+    """Whether the server lives and has its socket. A removed directory (where locks lie) is not well."""
+    try:
+        return _lives(places) and places.socket.exists()
+    except OSError:
+        return False
 
 
 async def _answers(places: Places) -> bool:

@@ -74,6 +74,11 @@ class RedisLedger:
         #: The expiry is refreshed where fewer milliseconds than this are left.
         self._refresh_below = max(self._ttl - milliseconds(REFRESH), self._ttl // 2)
 
+    @property
+    def away(self) -> bool:
+        """Whether Redis failed several calls in a row and has not answered since."""
+        return self._contact.breaker.open
+
     async def start(self) -> None:
         """Check secret and durability. Raises `StoreConfigError`; a server that is merely away is no error."""
         await self._contact.start()

@@ -23,8 +23,6 @@ class Tail:
         self._limit = limit
         self._kept: deque[bytes] = deque()
         self._size = 0
-        #: Whether nothing was dropped: `read` returns the whole reply.
-        self.whole = True
 
     def feed(self, raw: bytes) -> None:
         """Take the next raw bytes; bytes that do not decode end the tap for good."""
@@ -40,7 +38,6 @@ class Tail:
             self._size += len(data)
         while self._size - len(self._kept[0] if self._kept else b"") >= self._limit:
             self._size -= len(self._kept.popleft())
-            self.whole = False
 
     def read(self) -> bytes | None:
         """Return the kept bytes, None where the reply could not be decoded."""
@@ -89,11 +86,6 @@ class Reply:
     def tail(self) -> bytes | None:
         """Return the end of the decoded body so far, None where it is not kept or not decodable."""
         return None if self._tail is None else self._tail.read()
-
-    @property
-    def tail_is_whole(self) -> bool:
-        """Whether `tail` is the whole body so far."""
-        return self._tail is not None and self._tail.whole
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Give the raw chunks: held ones first."""

@@ -175,12 +175,19 @@ OBJECTIONS: dict[str, tuple[list[Put | Keep], int, str]] = {
 
 @pytest.mark.parametrize(("parts", "through", "reason"), OBJECTIONS.values(), ids=OBJECTIONS)
 async def test_an_unsound_proposal_changes_nothing(
-    ledger: Accidental, conversation: str, parts: list[Put | Keep], through: int, reason: str
+    ledger: Accidental,
+    conversation: str,
+    caplog: pytest.LogCaptureFixture,
+    parts: list[Put | Keep],
+    through: int,
+    reason: str,
 ) -> None:
-    """It is turned down with a reason, and the compactor may propose something better."""
+    """It is turned down with a reason, and the compactor may propose something better; no id of a call is logged."""
+    caplog.set_level("INFO")
     work = await work_on(subject(ledger, conversation))
     found = await work.propose(parts, through)
     assert isinstance(found, Refused)
+    assert ": " not in found.reason or found.reason not in caplog.text
     assert reason in found.reason
     assert not found.final
     assert ledger.commits == 0

@@ -159,6 +159,7 @@ def test_every_credential_counts_in_full_length() -> None:
     assert both == who(("x-api-key", "b"), ("authorization", "Bearer a"))
     assert len({both, who(("authorization", "Bearer a")), who(("api-key", "b")), who(("x-goog-api-key", "b"))}) == 4
     assert who(query="alt=sse&key=a") != who(query="key=b") != ()
+    assert who(query="k%65y=a") == who(query="key=a")
     assert who(("user-agent", "x"), query="monkey=1") == ()
     long = "k" * 5_000
     assert who(("authorization", long + "1")) != who(("authorization", long + "2"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -97,6 +98,16 @@ def test_folding_brings_texts_into_one_form() -> None:
     )
     assert fold("Input validation error: [1, 983616] 1.048.576") == "[1, 983616] 1048576"
     assert len(fold("x" * 1_000_000)) < 9_000
+
+
+@pytest.mark.parametrize(
+    "run", ["9" * 9_000, "token" * 1_800, "max_" * 2_000, ("token" * 40 + " ") * 40, "токен" * 1_800]
+)
+def test_an_endless_word_makes_no_search_slow(run: str) -> None:
+    """The event loop waits for the verdict: before words were cut, these took one to four seconds."""
+    began = time.process_time()
+    assert classify(status=400, body={"error": {"message": run}}).kind is Kind.OTHER
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(

@@ -303,6 +303,15 @@ def test_damaged_bytes_are_absent_or_a_surface_and_never_raise(surface: Surface,
     assert unpack(bytes(raw)) is None or isinstance(unpack(bytes(raw)), Surface)
 
 
+def test_a_text_that_nothing_can_spell_is_carried_without_it() -> None:
+    """Half of a cut emoji in a user's words must not keep a conversation from ever being packed."""
+    halves = Carry(task="fix \ud83d", words=("\udc00", "whole"), outline={"done": ("a\ud800b",)})
+    plan = replace(raw_projection(transcript(*TALK)), [put(user("packed"))], 1, CHAT.item, carry=halves, summary="S4")
+    assert plan is not None
+    assert unpack(pack(plan.surface)) == plan.surface
+    assert plan.surface.carry == Carry(task="fix ?", words=("?", "whole"), outline={"done": ("a?b",)})
+
+
 def test_an_unknown_format_counts_as_absent() -> None:
     """A later version's surface is not guessed at."""
     packed = msgspec.msgpack.decode(pack(Surface(parts=(), covered=1)))

@@ -24,7 +24,9 @@ CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 #: Headers that name or frame one connection.
 _OF_CONNECTION = {b"host", b"connection", b"content-length", b"transfer-encoding", b"expect"}
 
-_ODD = b'{ "id" :"r",\n\t"choices":[{"message":{"role":"assistant","content":"a\\u00e9 \xc3\xa9"}}], "x_more":1.500 }\n\n'
+_ODD = (
+    b'{ "id" :"r",\n\t"choices":[{"message":{"role":"assistant","content":"a\\u00e9 \xc3\xa9"}}], "x_more":1.500 }\n\n'
+)
 _SSE = (
     b": a comment\r\n\r\n",
     b'data: {"id":"r","choices":[{"delta":{"role":"assistant","content":""}}],"unknown":[1e400]}\r\n\r\n',
@@ -155,8 +157,9 @@ async def test_what_was_never_compacted_is_the_same_bytes_both_ways(
 
     async with raw_upstream(serve) as upstream, _between(upstream, valkey, window) as port, client(port) as peer:
         for recorded in RECORDED:
-            marked = Recorded(recorded.label, recorded.method, recorded.path, (*recorded.headers, ("X-Mark", "1")),
-                recorded.body)
+            marked = Recorded(
+                recorded.label, recorded.method, recorded.path, (*recorded.headers, ("X-Mark", "1")), recorded.body
+            )
             await peer.send(marked.spelled())
             got = await peer.message()
             sent = seen.pop()

@@ -57,9 +57,16 @@ async def narrow() -> AsyncIterator[Narrow]:
 
 def history(steps: int) -> list[dict[str, Any]]:
     """An agent's conversation: a task, then steps of a call and its long result."""
-    found: list[dict[str, Any]] = [{"role": "system", "content": "Be careful."}, {"role": "user", "content": "Mend it."}]
+    found: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be careful."},
+        {"role": "user", "content": "Mend it."},
+    ]
     for at in range(steps):
-        call = {"id": f"c{at}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": f"f{at}"})}}
+        call = {
+            "id": f"c{at}",
+            "type": "function",
+            "function": {"name": "read", "arguments": json.dumps({"path": f"f{at}"})},
+        }
         found.append({"role": "assistant", "content": None, "tool_calls": [call]})
         found.append({"role": "tool", "tool_call_id": f"c{at}", "content": f"line of file {at}\n" * 120})
     return found
@@ -69,7 +76,10 @@ async def ask(base: str, steps: int, turn: str) -> dict[str, str]:
     """Send one turn; its reply headers. Every turn must be answered."""
     body = {"model": "m", "messages": history(steps)}
     headers = {"Authorization": "Bearer sk-team", "x-turn": turn}
-    async with aiohttp.ClientSession() as session, session.post(f"{base}/chat/completions", json=body, headers=headers) as got:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{base}/chat/completions", json=body, headers=headers) as got,
+    ):
         assert got.status == 200, (turn, got.status, await got.text(), dict(got.headers))
         assert await got.read() == OK
         return {name.lower(): value for name, value in got.headers.items()}
@@ -135,5 +145,8 @@ async def test_surfaces_live_on_when_carryon_is_started_again(tmp_path: Path) ->
             assert packed["x-carryon-action"] == "overflow-retry"
         async with carryon(upstream, tmp_path) as process:
             again = await ask(process.url, 12, "after")
-        assert (again["x-carryon-action"], again["x-carryon-generation"]) == ("projected", packed["x-carryon-generation"])
+        assert (again["x-carryon-action"], again["x-carryon-generation"]) == (
+            "projected",
+            packed["x-carryon-generation"],
+        )
         assert upstream.seen["after"] == upstream.seen["before"][1:]

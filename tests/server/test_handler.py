@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from proxy.message import Incoming, Outgoing
-from proxy.server.handler import describe
 from tests.sockets import client, exchange
 
 if TYPE_CHECKING:
@@ -124,14 +122,3 @@ async def test_a_broken_upload_explains_a_failed_upstream(serving: Serving) -> N
     async with serving(answer, body_idle=0.2) as served:
         raw = await exchange(served.port, b"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nab")
     assert b" 408 " in raw
-
-
-def test_a_description_holds_no_message(caplog: pytest.LogCaptureFixture) -> None:
-    """Type and places only."""
-    caplog.set_level(logging.DEBUG)
-    try:
-        {}["secret"]
-    except KeyError as error:
-        text = describe(error)
-    assert text.startswith("builtins.KeyError at test_handler.py:")
-    assert "secret" not in text

@@ -12,6 +12,7 @@ import pytest
 from proxy.errors import Answer
 from proxy.message import Headers, Incoming, Outgoing
 from proxy.server.outlet import own
+from proxy.upstream import UpstreamError
 from tests.sockets import client, exchange
 
 if TYPE_CHECKING:
@@ -111,13 +112,19 @@ async def test_a_body_of_another_length_than_promised_cuts_the_connection(
     assert raw.endswith(b"\r\n\r\nabc")
 
 
-async def test_a_body_that_breaks_off_is_not_ended(serving: Serving) -> None:
-    """The client sees what came, then the connection close without the last chunk; `aclose` is called once."""
+@pytest.mark.parametrize(("error", "ours"), [(UpstreamError("dropped", "secret"), False), (ValueError("secret"), True)])
+async def test_a_body_that_breaks_off_is_not_ended(
+    serving: Serving, caplog: pytest.LogCaptureFixture, error: Exception, *, ours: bool
+) -> None:
+    """The client sees what came, then the connection close without the last chunk; `aclose` is called once.
+
+    Only a fault of our own is logged, by its place.
+    """
     closed: list[int] = []
 
     async def broken() -> AsyncIterator[bytes]:
         yield b"part"
-        raise ValueError("secret")
+        raise error
 
     async def aclose() -> None:
         closed.append(1)
@@ -129,6 +136,8 @@ async def test_a_body_that_breaks_off_is_not_ended(serving: Serving) -> None:
         raw = await exchange(served.port, GET)
     assert raw.endswith(b"4\r\npart\r\n")
     assert closed == [1]
+    assert ("a fault of our own: builtins.ValueError at test_outlet.py" in caplog.text) is ours
+    assert "secret" not in caplog.text
 
 
 async def test_a_header_cannot_end_the_head(serving: Serving) -> None:

@@ -64,7 +64,7 @@ async def relaying(
 
 async def test_requests_and_replies_pass_to_the_byte(serving: Serving) -> None:
     """Fifty generated ones on one connection: any bytes, any chunking, both ways."""
-    chance = random.Random(11)  # noqa: S311 - reproducible
+    chance = random.Random(11)
     replies: list[bytes] = []
 
     async def script(peer: Peer) -> None:

@@ -34,7 +34,7 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("admin:\n  token: abc\n", 2, "admin.token", "not in this version", "remove"),
     ("admin:\n  hosts: [a.example]\n", 2, "admin.hosts", "not in this version", "remove"),
     ("admin:\n  show_text: true\n", 2, "admin.show_text", "not in this version", "remove"),
-    ("encryption_keys: [abc]\n", 1, "encryption_keys", "not in this version", "secret"),
+    ("encryption_keys: [abc]\n", 1, "encryption_keys", "not in this version", "sealed"),
     ("secret: short\n", 1, "secret", "shorter than 16", "openssl rand -hex 32"),
     ("secret: 12345678901234567890\n", 1, "secret", "valid string", "in quotes"),
     ("tenant:\n  by: header\n", 2, "tenant.header", "required with tenant.by: header", "name the header"),
@@ -68,6 +68,12 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
      "upstreams.a.api_key", "lent to anybody", "client_keys"),
     ("upstreams:\n  a:\n    base_url: http://h\n    headers:\n      'x y': b\n", 5,
      "upstreams.a.headers.x y", "name of a header", "X-"),
+    ("upstreams:\n  a:\n    base_url: http://h\n    headers:\n      Host: b\n", 5,
+     "upstreams.a.headers.Host", "made anew", "remove"),
+    ("upstreams:\n  a:\n    base_url: http://h\n    headers:\n      X-Api-Key: b\n", 5,
+     "upstreams.a.headers.X-Api-Key", "on every path", "api_key"),
+    ("upstreams:\n  a:\n    base_url: http://h\n    api_key_header: connection\n", 4,
+     "upstreams.a.api_key_header", "made anew", "auto"),
     ("client_keys:\n  - {name: a, sha256: abc}\n", 2, "client_keys[0].sha256", "pattern", "[0-9a-f]{64}"),
     (f"client_keys:\n  - {{name: a, sha256: '{'0' * 64}'}}\n  - {{name: a, sha256: '{'1' * 64}'}}\n", 3,
      "client_keys[1].name", "listed twice", "keep one"),
@@ -82,6 +88,12 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("defaults:\n  context_window: 100\n", 2, "defaults.context_window", "greater than or equal to 1024", "larger"),
     ("defaults:\n  pressure:\n    after_reply: true\n", 3,
      "defaults.pressure.after_reply", "not in this version", "false"),
+    ("defaults:\n  compact_on_payload_too_large: true\n", 2,
+     "defaults.compact_on_payload_too_large", "not in this version", "false"),
+    ("defaults:\n  summary:\n    background_timeout: 60s\n", 3,
+     "defaults.summary.background_timeout", "not in this version", "remove"),
+    ("models:\n  - model: m\n    summary:\n      max_concurrent: 2\n", 4,
+     "models[0].summary.max_concurrent", "for the process", "defaults"),
     ("defaults:\n  summary:\n    upstream: openai\n", 3, "defaults.summary.upstream", "not in this version", "remove"),
     ("defaults:\n  summary:\n    model: small\n", 3, "defaults.summary.model", "not in this version", "remove"),
     ("defaults:\n  summary:\n    timeout: 30\n", 3, "defaults.summary.timeout", "30 has no unit", "10s"),
@@ -113,7 +125,7 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
 @pytest.mark.parametrize(
     ("text", "line", "key", "message", "cure"), MISTAKES, ids=[m[2] + ": " + m[3] for m in MISTAKES]
 )
-def test_a_mistake_names_file_line_key_and_cure(  # noqa: PLR0917
+def test_a_mistake_names_file_line_key_and_cure(
     tmp_path: Path, text: str, line: int, key: str, message: str, cure: str
 ) -> None:
     """And never shows a secret."""

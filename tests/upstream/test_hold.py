@@ -322,7 +322,7 @@ async def test_cancelling_a_held_reply_closes_it(calling: Calling) -> None:
 
 async def test_generated_refusals_come_back_to_the_byte(calling: Calling) -> None:
     """Any status, coding, chunking, invalid UTF-8 and cut JSON: no byte differs (I3)."""
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     sent: list[tuple[int, bytes]] = []
 
     async def script(peer: End) -> None:
