@@ -27,7 +27,7 @@ __all__ = [
 
 WindowKind = Literal["input", "total"]
 
-#: The surface budget is a fifth of the window, at most this (COMPACTION.md).
+#: The surface budget is a fifth of the window, at most this (docs/decisions/0005).
 SURFACE_CAP = 40_000
 LOW_WATER_PERCENT = 69
 LEAST_GAIN = 1_024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ __all__ = [
 #: A mark that a surface was applied is renewed at most this often, in seconds.
 _MARK_EVERY = 600.0
 #: Requests with any of these may weigh more tokens than bytes.
-_NOT_TEXT = (b'"image_url"', b'"file"', b'"input_audio"', b'"file_id"')
+_NOT_TEXT = re.compile(rb'"(?:image_url|file|input_audio|file_id)"')
 #: An envelope's and a message's own tokens never exceed what their JSON takes in bytes, but for this.
 _FRAME = 64
 #: All calls of a request may take the store a third more than one (SPEC 5.9: 200 ms for 150).
@@ -103,10 +104,9 @@ def surely_below(house: House, turn: Turn, known: Size) -> bool:
     """Whether the body's size in bytes alone proves it below the threshold: a token is at least a byte."""
     if known.limits is None or house.forced.get(turn.conversation):
         return False
-    if any(mark in turn.transcript.body for mark in _NOT_TEXT):
-        return False
-    most = (len(turn.transcript.body) + _FRAME) * max(1.0, known.learned.calibration)
-    return most < known.limits.threshold
+    body = turn.transcript.body
+    most = (len(body) + _FRAME) * max(1.0, known.learned.calibration)
+    return most < known.limits.threshold and not _NOT_TEXT.search(body)
 
 
 async def look(house: House, turn: Turn, known: Size, records: Records | None = None) -> Sight:

@@ -106,7 +106,7 @@ async def _random_run(random: Random, valkey: Server) -> list[str]:
         generation=made or None,
         commits=oracle.commits,
     )
-    quick = {"summary": {"timeout": "10ms"}} if any(one.end == "hang" for one in compactions) else {}
+    quick = {"summary": {"timeout": "10ms"}} if any(one.end == "hang" for one in compactions[:cap]) else {}
     await perform(Playbook(name="random", asks=(story,), cap=cap, policy=quick), "process", valkey, lambda: valkey)
     honest = cap > 0 and {deed.name for deed in compactions[0].deeds} in ({"replace"}, {"replace", "wait"})
     succeeded = ["honest, recovered"] if honest and len(copies) > 1 else []

@@ -1,4 +1,4 @@
-"""The one door between a compactor and a conversation (DESIGN, decision 3).
+"""The one door between a compactor and a conversation (docs/decisions/0003).
 
 A compactor sees a `View`, may `ask` a model within the budget, and may `propose` a replacement. It
 holds no pen: a proposal is planned, validated and only then committed here. What it returns, raises

@@ -12,7 +12,6 @@ import hmac
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import unquote_to_bytes
 
 from proxy.core.transcript import Transcript
 
@@ -49,6 +48,8 @@ SCOPE_HEADERS = (
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,256}")
 #: The tenant of all who show nothing.
 ANONYMOUS = "anonymous"
+#: A percent-encoded byte of a URL.
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _OPENING = 3
 _JWT_SECTIONS = 3
 #: Headers that carry a caller's credential.
@@ -122,7 +123,7 @@ def credentials(
 
 def is_key(name: str) -> bool:
     """Whether a field of the query, by its name as sent, carries a credential."""
-    return unquote_to_bytes(name) == b"key"
+    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), name) == "key"
 
 
 def scope(headers: Mapping[str, str], ids: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which number in a refusal is the limit, and which is what was sent? (OVERFLOW, "Numbers are a trap").
+"""Which number in a refusal is the limit, and which is what was sent: the words around it tell.
 
 The text is cut at its numbers. What stands before a number, back to the previous number or to the
 last comparison or clause, and a few words behind it, tell its role. What no cue names is nothing:

@@ -50,7 +50,7 @@ class Envelope:
     `leading` are the system and developer messages before the first other item. `rest` are the
     other parts that the model reads as text (tool definitions, response format), raw. `output` is
     the requested output in tokens, None when the client named none. `ids` are the conversation ids
-    found in the body, best first (CLIENTS.md). `server_history` marks a history that lies at the
+    found in the body, best first. `server_history` marks a history that lies at the
     server (SPEC 4.7), `compacts` a body that asks the upstream to compact (SPEC 4.8).
     """
 

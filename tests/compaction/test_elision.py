@@ -44,12 +44,6 @@ def test_a_second_cut_changes_nothing(text: str, limit: int) -> None:
     assert mask(mask(text)) == mask(text)
 
 
-@given(LONG)
-def test_a_cut_falls_between_code_points(text: str) -> None:
-    """No half of a character is left."""
-    cut(text, limit=60, head=30, tail=7).encode()
-
-
 def test_a_forged_marker_cannot_exhaust_memory_or_raise() -> None:
     """Its number is only ever added."""
     text = "x" * 300 + "[… 999999999999 characters elided …]" + "y" * 300

@@ -1,4 +1,4 @@
-"""What of a message counts (CLIENTS.md): one changed character in it does, another spelling does not."""
+"""What of a message counts: one changed character in it does, another spelling does not."""
 
 from __future__ import annotations
 

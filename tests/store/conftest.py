@@ -23,19 +23,14 @@ def binary() -> Path:
     return find_server()
 
 
-def _binary_of(kind: str) -> Path:
-    if kind == "valkey":
-        return find_server()
-    path = shutil.which("redis-server")
-    if path is None:
-        pytest.skip("no redis-server on PATH: the second leg of the contract suite needs Debian's")
-    return Path(path)
+#: What the contract suite runs against: the server that Carryon brings, and Debian's Redis where it is installed.
+SERVERS = {"valkey": find_server()} | {"redis": Path(path) for path in [shutil.which("redis-server")] if path}
 
 
-@pytest.fixture(scope="session", params=["valkey", "redis"])
+@pytest.fixture(scope="session", params=SERVERS)
 def shared_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """One server for the whole session, of each kind on this machine."""
-    server = Server(_binary_of(request.param))
+    server = Server(SERVERS[request.param])
     yield server
     server.stop()
 

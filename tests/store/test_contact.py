@@ -116,12 +116,14 @@ async def test_a_breaker_leaves_redis_alone_and_recovers(
         assert time.perf_counter() - began < 0.05
     assert chaos.accepted == accepted
     assert len(caplog.records) == 1
+    assert ledger.away
     clock.now += 1.9
     with pytest.raises(StoreError, match="left alone"):
         await ledger.load(C)
     chaos.silent = False
     clock.now += 0.2
     assert await ledger.load(C) == Record()
+    assert not ledger.away
     assert await ledger.load(C) == Record()
 
 

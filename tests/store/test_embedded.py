@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,16 @@ def modes(*paths: Path) -> list[int]:
 def lose(path: Path) -> None:
     """Remove a file."""
     path.unlink()
+
+
+def remove(directory: Path) -> None:
+    """Remove a directory with all that is in it."""
+    shutil.rmtree(directory)
+
+
+def make(directory: Path) -> None:
+    """Make a directory, its parents too."""
+    directory.mkdir(parents=True, mode=0o700)
 
 
 def exists(path: Path) -> bool:
@@ -334,6 +345,31 @@ async def test_a_server_of_other_data_on_our_socket_is_not_taken_for_ours(
     assert answers(url)
     stranger.stop()
     socket_of(url).unlink(missing_ok=True)
+
+
+async def test_a_state_directory_removed_under_it_ends_with_its_server(
+    open_store: Callable[[], EmbeddedStore], tmp_path: Path
+) -> None:
+    """Traffic goes on, stopping raises nothing, and no server is left that nobody could find again."""
+    store = open_store()
+    server = pid(await store.start())
+    remove(tmp_path / "store")
+    await asyncio.sleep(0.2)
+    await store.stop()
+    assert not alive(server)
+
+
+async def test_a_server_killed_in_a_removed_directory_is_looked_after_still(
+    open_store: Callable[[], EmbeddedStore], tmp_path: Path
+) -> None:
+    """Once the directory is back, a server is, too: the supervisor did not end with it."""
+    store = open_store()
+    url = await store.start()
+    os.kill(pid(url), signal.SIGKILL)
+    remove(tmp_path / "store")
+    await asyncio.sleep(0.3)
+    make(tmp_path / "store")
+    await until(lambda: answers(url))
 
 
 async def test_stopping_what_was_not_started_is_nothing(tmp_path: Path) -> None:
