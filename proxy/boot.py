@@ -18,7 +18,6 @@ from proxy.compaction.builtin import Builtin
 from proxy.compaction.job import Compactor
 from proxy.compaction.work import landed
 from proxy.dialects.chat import CHAT
-from proxy.encoder import count_with
 from proxy.errors import ConfigError, Mistake
 from proxy.house import Background, House, Measures, destinations, policies
 from proxy.learning import Learning
@@ -26,6 +25,7 @@ from proxy.message import Headers
 from proxy.settings import Settings
 from proxy.store.embedded import EmbeddedStore
 from proxy.store.redis import RedisLedger, fingerprint
+from proxy.tokens import count_with
 from proxy.upstream import Bounds, Call, Peer, UpstreamError
 from proxy.upstream.client import Client
 from proxy.windows import Ask, Windows

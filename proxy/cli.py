@@ -100,7 +100,7 @@ def serve(
     """Run the proxy, in front of one upstream or of those that a file names."""
     settings = _settings(config, upstream=upstream, window=window, host=host, port=port)
     events.configure(settings.log.format, settings.log.level)
-    from proxy.serve import serve as run  # noqa: PLC0415 - a second of imports that a mistaken file need not wait for
+    from proxy.commands.serve import serve as run  # noqa: PLC0415 - a second of imports that a mistaken file need not wait for
 
     whole = run(settings, _source(config), lambda line: typer.echo(line, err=True))
     raise typer.Exit(0 if whole else 1)
@@ -109,7 +109,7 @@ def serve(
 @app.command(epilog=_DEMO)
 def demo() -> None:
     """Watch one conversation meet three fates: packed by pressure, rescued from overflow, refused without proof."""
-    from proxy.demo.story import tell  # noqa: PLC0415 - see the head of this file
+    from proxy.commands.demo.story import tell  # noqa: PLC0415 - see the head of this file
 
     events.configure("console", "error")
     raise typer.Exit(0 if tell(typer.echo) else 1)
@@ -118,7 +118,7 @@ def demo() -> None:
 @app.command(epilog=_CHECK)
 def check(file: CheckedFile, *, as_json: JsonOption = False) -> None:
     """Check a configuration file and print the effective policy per model."""
-    from proxy.check import checked, shown  # noqa: PLC0415 - see the head of this file
+    from proxy.commands.check import checked, shown  # noqa: PLC0415 - see the head of this file
 
     found = checked(_settings(file))
     typer.echo(_json(found) if as_json else shown(found, str(file)))
@@ -129,7 +129,7 @@ def classify(
     file: AnswerFile = None, *, status: StatusOption = 400, jsonl: LinesOption = False, as_json: JsonOption = False
 ) -> None:
     """Tell what an upstream's error is: an overflow or not, by which rule, with which numbers."""
-    from proxy.classify import lines, one, shown  # noqa: PLC0415 - see the head of this file
+    from proxy.commands.classify import lines, one, shown  # noqa: PLC0415 - see the head of this file
 
     with _opened(file) as data:
         if jsonl:

@@ -18,15 +18,15 @@ from typing import assert_never
 from proxy.compaction.work import Patience
 from proxy.core.meter import measured
 from proxy.errors import Answer
-from proxy.healing import concluded, retire, taught
 from proxy.house import House
 from proxy.message import Incoming, Outgoing
-from proxy.pressure import packed
-from proxy.recovery import recovered
-from proxy.relay import outgoing, refusal, unreached
-from proxy.report import Report
-from proxy.sight import Sight, Size, counted, estimated, look, size, surely_below, unseen
-from proxy.turn import Passage, Turn, read, spoken
+from proxy.steps.healing import concluded, retire, taught
+from proxy.steps.pressure import packed
+from proxy.steps.recovery import recovered
+from proxy.steps.relay import outgoing, refusal, unreached
+from proxy.steps.report import Report
+from proxy.steps.sight import Sight, Size, counted, estimated, look, size, surely_below, unseen
+from proxy.steps.turn import Passage, Turn, read, spoken
 from proxy.upstream import Delivered, Outcome, Overflowed, Refused, UpstreamError
 
 __all__ = ["exchange"]

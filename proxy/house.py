@@ -20,13 +20,13 @@ from proxy.compaction.job import Compactor
 from proxy.core.known import Known
 from proxy.core.meter import Meter, parts
 from proxy.core.transcript import Envelope, Item
-from proxy.dialects import Answer, Dialect
-from proxy.encoder import count_with, encoding_for
-from proxy.ladder import Ladder
+from proxy.dialects import Completion, Dialect
 from proxy.learning import Learning
 from proxy.policy import Policy, resolve
 from proxy.settings import Settings
+from proxy.steps.ladder import Ladder
 from proxy.store import Ledger, StoreError
+from proxy.tokens import count_with, encoding_for
 from proxy.upstream import Upstream
 from proxy.windows import Windows
 
@@ -145,7 +145,7 @@ class House:
     background: Background = field(default_factory=Background)
     measures: Measures = field(default_factory=Measures)
     ladder: Ladder = field(default_factory=Ladder)
-    flights: Flights[Answer | None] = field(default_factory=Flights)
+    flights: Flights[Completion | None] = field(default_factory=Flights)
     summaries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     #: Faults of our own (SPEC 2.11); 0 in every test run.
     internal_faults: int = 0

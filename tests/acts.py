@@ -9,7 +9,7 @@ import signal
 from dataclasses import replace
 from typing import Any
 
-from proxy.compaction.job import Proposed, Refused
+from proxy.compaction.job import Proposed, TurnedDown
 from proxy.compaction.work import Work
 from proxy.core.known import Known
 from proxy.core.surface import Keep, Put, raw_projection
@@ -24,7 +24,7 @@ from tests.store.conftest import commit_one
 # --- what the compactor does --------------------------------------------------------------------------
 
 
-async def honest(world: World, job: Any, *, text: str = NOTE) -> Proposed | Refused:
+async def honest(world: World, job: Any, *, text: str = NOTE) -> Proposed | TurnedDown:
     """Replace all but the newest unit by a note."""
     return await job.propose((Put(CHAT.user(text)),), job.view.units[-1][0], summary="S1")
 
@@ -115,7 +115,7 @@ async def hardly(world: World, job: Any) -> None:
 
 
 def _turned_down(answer: object) -> bool:
-    return isinstance(answer, Refused) and not answer.final
+    return isinstance(answer, TurnedDown) and not answer.final
 
 
 async def other_replica(world: World, job: Any) -> None:
@@ -136,8 +136,8 @@ async def beaten(world: World, job: Any) -> None:
     """Propose what another replica has already replaced otherwise: the race is lost."""
     await honest(world, world.elsewhere(job))
     answer = await honest(world, job, text="a note that comes second")
-    assert answer == Refused(reason="lost", final=True)
-    assert await honest(world, job) == Refused(reason="late", final=True)
+    assert answer == TurnedDown(reason="lost", final=True)
+    assert await honest(world, job) == TurnedDown(reason="late", final=True)
 
 
 async def moved_by_a_branch(world: World, job: Any) -> None:

@@ -11,9 +11,9 @@ from proxy.house import Background, House, destinations, policies
 from proxy.learning import Learning
 from proxy.message import Headers, Incoming
 from proxy.settings import Settings
-from proxy.sight import Sight, Size, look, size
+from proxy.steps.sight import Sight, Size, look, size
+from proxy.steps.turn import Turn, read
 from proxy.store.redis import RedisLedger
-from proxy.turn import Turn, read
 from proxy.windows import Windows
 from tests.playbook import TARGET
 

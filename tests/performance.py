@@ -22,9 +22,9 @@ from proxy.message import Headers
 from proxy.server import ServerBounds
 from proxy.server.lifecycle import Server as Door
 from proxy.settings import Settings
+from proxy.steps.turn import Turn, read
 from proxy.store import Ledger
 from proxy.store.redis import RedisLedger
-from proxy.turn import Turn, read
 from proxy.upstream import Bounds
 from proxy.upstream.client import Client
 from proxy.windows import Windows

@@ -19,8 +19,8 @@ from proxy.compaction.work import Work
 from proxy.dialects.chat import CHAT
 from proxy.house import House
 from proxy.message import Headers, Incoming
+from proxy.steps.turn import Turn, read
 from proxy.store import Ledger
-from proxy.turn import Turn, read
 from tests.store.chaos import Chaos
 from tests.store.servers import Server
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import arguments, environment, run
+from tests.terminal import arguments, environment, run
 
 
 def test_without_a_command_the_help_is_printed() -> None:
@@ -82,9 +82,9 @@ def test_a_reader_that_has_enough_ends_a_command_quietly(tmp_path: Path) -> None
 def test_no_command_imports_litellm_and_classify_no_server() -> None:
     """`litellm` costs seconds, memory and a look at the network; aiohttp and redis are for who serves."""
     script = (
-        "import sys; import proxy.cli, proxy.classify; "
+        "import sys; import proxy.cli, proxy.commands.classify; "
         "print([m for m in ('litellm', 'aiohttp', 'redis', 'pydantic') if m in sys.modules]); "
-        "import proxy.check, proxy.serve, proxy.demo.story; print('litellm' in sys.modules)"
+        "import proxy.commands.check, proxy.commands.serve, proxy.commands.demo.story; print('litellm' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), cwd="/", check=True)
     assert done.stdout.decode().split("\n")[:2] == ["[]", "False"]

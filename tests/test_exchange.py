@@ -12,11 +12,11 @@ from unittest.mock import ANY
 
 import pytest
 
-from proxy import packing
 from proxy.core.meter import Meter
 from proxy.dialects.chat import CHAT
-from proxy.encoder import count_with
+from proxy.steps import packing
 from proxy.store.binary import find_server
+from proxy.tokens import count_with
 from tests.oracle import Oracle, acting, drawn
 from tests.performance import perform
 from tests.phrases import HISTORY, LONG, OK, OVER, body, packed

@@ -13,9 +13,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.compaction import carrier, outline, packing, prune, summarise
+from proxy.compaction import carrier, outline, prune, summarise
 from proxy.compaction.elision import Count
-from proxy.compaction.job import Job, Proposed, Refused, View
+from proxy.compaction.head import Head, already_packed, head, kept
+from proxy.compaction.job import Job, Proposed, TurnedDown, View
 from proxy.core.ranges import head_for_overflow, head_for_pressure
 from proxy.core.surface import Carry, Keep, Put
 
@@ -71,7 +72,7 @@ async def _overflow(job: Job) -> None:
         written = await _summarised(job, plan, must=True) if plan else None
         if plan and written:
             answer = await _propose_summary(job, plan, written)
-            if job.view.total <= job.view.goal or (isinstance(answer, Refused) and answer.final):
+            if job.view.total <= job.view.goal or (isinstance(answer, TurnedDown) and answer.final):
                 return
     await _prune_to_goal(job, newest=True)
 
@@ -82,7 +83,7 @@ async def _prune_to_goal(job: Job, *, newest: bool) -> bool:
     if not pruned.changes:
         return False
     answer = await _propose_prune(job, pruned)
-    if isinstance(answer, Refused):
+    if isinstance(answer, TurnedDown):
         return answer.final
     return job.view.total <= job.view.goal
 
@@ -116,7 +117,7 @@ class _Plan:
     cut: int
     kept: tuple[int, ...]
     budget: int
-    head: packing.Head
+    head: Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,14 +142,14 @@ def _plan_for_pressure(job: Job, pruned: _Pruned) -> _Plan | None:
     The tail is shorter than its budget where envelope and surface leave it less.
     """
     view = job.view
-    beside = sum(view.tokens[at] for at in packing.kept(view, len(view.items)))
+    beside = sum(view.tokens[at] for at in kept(view, len(view.items)))
     free = view.goal - view.envelope - view.limits.surface - beside - _acknowledgement(job)
     cut = head_for_pressure(
         view.items,
         view.units,
         pruned.tokens,
         tail=max(0, min(view.limits.tail, free)),
-        packed=packing.already_packed(view),
+        packed=already_packed(view),
     )
     plan = _plan(job, pruned, cut)
     return plan if plan is not None and _least(job, plan) <= plan.budget else None
@@ -158,7 +159,7 @@ def _plan_for_overflow(job: Job) -> _Plan | None:
     """All but the newest unit; the carrier keeps at least the pins, since the newest unit may still be pruned."""
     view = job.view
     unpruned = _Pruned(changes={}, tokens=view.tokens, total=view.total)
-    plan = _plan(job, unpruned, head_for_overflow(view.units, packed=packing.already_packed(view)))
+    plan = _plan(job, unpruned, head_for_overflow(view.units, packed=already_packed(view)))
     return replace(plan, budget=max(plan.budget, _least(job, plan))) if plan is not None else None
 
 
@@ -171,11 +172,11 @@ def _plan(job: Job, pruned: _Pruned, cut: int) -> _Plan | None:
     view = job.view
     if not cut:
         return None
-    kept = packing.kept(view, cut)
-    beside = sum(view.tokens[at] for at in kept) + _acknowledgement(job)
+    staying = kept(view, cut)
+    beside = sum(view.tokens[at] for at in staying) + _acknowledgement(job)
     left = view.goal - view.envelope - beside - sum(pruned.tokens[cut:])
     budget = min(view.limits.surface, left) - _empty(job)
-    return _Plan(view=view, pruned=pruned, cut=cut, kept=kept, budget=budget, head=packing.head(view, cut))
+    return _Plan(view=view, pruned=pruned, cut=cut, kept=staying, budget=budget, head=head(view, cut))
 
 
 async def _summarised(job: Job, plan: _Plan, *, must: bool) -> _Written | None:
@@ -232,13 +233,13 @@ def _written(job: Job, plan: _Plan, summary: str, memory: dict[str, tuple[str, .
     )
 
 
-async def _propose_prune(job: Job, pruned: _Pruned) -> Proposed | Refused:
+async def _propose_prune(job: Job, pruned: _Pruned) -> Proposed | TurnedDown:
     view = job.view
     through = max(view.fixed, _end(view, max(pruned.changes)))
     return await job.propose(_spelled(pruned.changes, range(through)), through, carry=view.carry)
 
 
-async def _propose_summary(job: Job, plan: _Plan, written: _Written) -> Proposed | Refused:
+async def _propose_summary(job: Job, plan: _Plan, written: _Written) -> Proposed | TurnedDown:
     """Carrier, acknowledgement where the order of roles needs one, system items, then the pruned start of the tail."""
     view, changes = plan.view, plan.pruned.changes
     through = max(plan.cut, view.fixed, _end(view, max(changes, default=0)))

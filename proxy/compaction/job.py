@@ -13,10 +13,10 @@ from typing import Literal, Protocol
 
 from proxy.core.surface import Carry, Keep, Put
 from proxy.core.transcript import Item
-from proxy.dialects import Answer, Dialect
+from proxy.dialects import Completion, Dialect
 from proxy.policy import Limits, Policy
 
-__all__ = ["Compactor", "Job", "Proposed", "Refused", "View"]
+__all__ = ["Compactor", "Job", "Proposed", "TurnedDown", "View"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class TurnedDown:
     """The proposal was not committed; `reason` is a word for the log. `final`: the job is over."""
 
     reason: str
@@ -82,7 +82,7 @@ class Job(Protocol):
 
     async def propose(
         self, parts: Sequence[Put | Keep], through: int, *, carry: Carry | None = None, summary: str = "prune"
-    ) -> Proposed | Refused:
+    ) -> Proposed | TurnedDown:
         """Replace the first `through` items of the view by `parts`.
 
         `Keep(start, stop)` names items of the view, `Put` holds a rendered item. `through` must be at
@@ -92,7 +92,7 @@ class Job(Protocol):
 
     async def ask(
         self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
-    ) -> Answer | None:
+    ) -> Completion | None:
         """Ask the summariser; None when the call failed, was refused, or time ran out.
 
         Never raises but for cancellation.

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 
 from proxy.compaction.lexicon import REFUSAL
-from proxy.dialects import Answer
+from proxy.dialects import Completion
 
 __all__ = ["LEAST_SHARE", "Ask", "Room", "accepted", "instruction", "planned"]
 
@@ -89,7 +89,7 @@ def instruction(tokens: int, language: str) -> str:
     return _prompt().replace("{tokens}", str(tokens)).replace("{language}", named)
 
 
-def accepted(answer: Answer | None, asked: str, head: Iterable[str]) -> str | None:
+def accepted(answer: Completion | None, asked: str, head: Iterable[str]) -> str | None:
     """The text of a reply that is a summary, else None. Its size is for the caller to check.
 
     `asked` is the instruction and `head` the texts it was to summarise: a copy of either is no summary.

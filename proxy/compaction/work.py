@@ -15,13 +15,13 @@ from dataclasses import replace as changed
 from typing import Literal
 
 from proxy.compaction.flights import Flights
-from proxy.compaction.job import Proposed, Refused, View
+from proxy.compaction.job import Proposed, TurnedDown, View
 from proxy.core.identity import framed
 from proxy.core.meter import Meter, measured
 from proxy.core.ranges import units
 from proxy.core.surface import Carry, Keep, Put, Replacement, pack, replace
 from proxy.core.transcript import Item
-from proxy.dialects import Answer, Dialect
+from proxy.dialects import Completion, Dialect
 from proxy.policy import Limits, Policy
 from proxy.store import Commit, Entry, Record, Records, StoreError
 from proxy.surfaces import Applied, apply
@@ -46,7 +46,7 @@ class Patience:
         self.waited = 0.0
         self._clock = clock
 
-    async def waiting(self, what: Awaitable[Answer | None]) -> Answer | None:
+    async def waiting(self, what: Awaitable[Completion | None]) -> Completion | None:
         """Wait for a summary; the time it takes is gone. A time-out is a failure, None."""
         started = self._clock()
         try:
@@ -78,7 +78,7 @@ class Subject:
     goal: int
     window: int
     post: Post
-    flights: Flights[Answer | None]
+    flights: Flights[Completion | None]
     patience: Patience
     suits: Callable[[Entry], bool] = lambda _: True
 
@@ -108,7 +108,7 @@ class Work:
         self._over = False
         self._view = self._look()
         self.commits: list[Committed] = []
-        self.answers: list[Answer] = []
+        self.answers: list[Completion] = []
         #: How many summaries were asked for.
         self.asked = 0
 
@@ -137,25 +137,25 @@ class Work:
 
     async def propose(
         self, parts: Sequence[Put | Keep], through: int, *, carry: Carry | None = None, summary: str = "prune"
-    ) -> Proposed | Refused:
+    ) -> Proposed | TurnedDown:
         """Plan, validate, commit (see `Job.propose`)."""
         if self._over:
-            return Refused(reason="late", final=True)
+            return TurnedDown(reason="late", final=True)
         now = self._now.projection
         plan = replace(now, parts, through, self._subject.dialect.item, carry=carry or now.carry, summary=summary)
         if plan is None:
-            return Refused(reason="no surface")
+            return TurnedDown(reason="no surface")
         after = self._total(plan.projection.items)
         objection = self._objection(plan, through, after)
         if objection is not None:
             word = objection.partition(":")[0]  # what follows is a client's: the id of a call
             _LOG.info("a proposal was turned down: %s", word, extra={"conversation": self._subject.opaque})
-            return Refused(reason=objection)
+            return TurnedDown(reason=objection)
         return await self._commit(plan, after)
 
     async def ask(
         self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
-    ) -> Answer | None:
+    ) -> Completion | None:
         """Ask the summariser, once for all who ask the same at the same time (see `Job.ask`)."""
         if self._over or self._subject.patience.left <= 0:
             return None
@@ -168,7 +168,7 @@ class Work:
             self.answers.append(answer)
         return answer
 
-    async def _ask(self, items: Sequence[Item], instruction: str, max_tokens: int, alone: bool) -> Answer | None:  # noqa: FBT001
+    async def _ask(self, items: Sequence[Item], instruction: str, max_tokens: int, alone: bool) -> Completion | None:  # noqa: FBT001
         dialect, transcript = self._subject.dialect, self._now.projection.transcript
         body = dialect.summary_request(transcript, items, instruction, max_tokens=max_tokens, alone=alone)
         reply = await self._subject.post(body, self._subject.patience.left)
@@ -214,11 +214,11 @@ class Work:
         least = view.limits.minimum_gain(view.total) if view.trigger == "pressure" else 1
         return f"it frees {gained} tokens, {least} is the least" if gained < least else None
 
-    async def _commit(self, plan: Replacement, after: int) -> Proposed | Refused:
+    async def _commit(self, plan: Replacement, after: int) -> Proposed | TurnedDown:
         entry = self._entry(plan, after)
         for _ in range(_ATTEMPTS):
             if self._over:
-                return Refused(reason="late", final=True)
+                return TurnedDown(reason="late", final=True)
             record = await self._write(entry, pack(plan.surface))
             if record is None:
                 return self._finished("unconfirmed")
@@ -287,9 +287,9 @@ class Work:
         except StoreError:
             return changed(self._now, record=record)
 
-    def _finished(self, reason: str) -> Refused:
+    def _finished(self, reason: str) -> TurnedDown:
         self._over = True
-        return Refused(reason=reason, final=True)
+        return TurnedDown(reason=reason, final=True)
 
 
 async def landed(wait: float) -> None:

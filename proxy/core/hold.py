@@ -1,6 +1,6 @@
 """Is the held beginning of a reply committing, an overflow, or neither yet? (SPEC 9.1).
 
-A small state machine over frames: `feed` says None (keep holding), a `Commit` (release what is held,
+A small state machine over frames: `feed` says None (keep holding), a `Release` (release what is held,
 and why) or a `Verdict` (an overflow; nothing was released). A dialect is one row of `_DIALECTS`: its
 quiet events, and a function from one frame's value to a `Signal`. Once it has decided it answers the
 same for ever and reads nothing more.
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from proxy.core.sse import Frame
 
-__all__ = ["Commit", "Hold"]
+__all__ = ["Hold", "Release"]
 
 
-class Commit(Enum):
+class Release(Enum):
     """Why the held bytes may go to the client."""
 
     CONTENT = "content"  # the first content, reasoning, refusal, audio or tool-call delta
@@ -60,10 +60,10 @@ class Reading:
 
 
 _COMMITS = {
-    Signal.CONTENT: Commit.CONTENT,
-    Signal.FINISH: Commit.FINISH,
-    Signal.DONE: Commit.DONE,
-    Signal.UNKNOWN: Commit.UNKNOWN_EVENT,
+    Signal.CONTENT: Release.CONTENT,
+    Signal.FINISH: Release.FINISH,
+    Signal.DONE: Release.DONE,
+    Signal.UNKNOWN: Release.UNKNOWN_EVENT,
 }
 
 
@@ -84,7 +84,7 @@ class Hold:
         window: int | None = None,
     ) -> None:
         self.verdict: Verdict | None = None
-        self.decision: Verdict | Commit | None = None
+        self.decision: Verdict | Release | None = None
         self._sse = sse
         self._dialect = _DIALECTS[dialect]
         self._patterns = overflow_patterns
@@ -96,7 +96,7 @@ class Hold:
         self._cut_short = False
         self._usage: dict[str, Any] = {}
 
-    def feed(self, data: bytes) -> Verdict | Commit | None:
+    def feed(self, data: bytes) -> Verdict | Release | None:
         """Take decoded bytes of the reply; None means: keep holding."""
         if self.decision is not None:
             return self.decision
@@ -108,7 +108,7 @@ class Hold:
                 return self._decide(decision)
         return None
 
-    def end(self) -> Verdict | Commit:
+    def end(self) -> Verdict | Release:
         """Decide now: the reply ended while it was held."""
         if self.decision is not None:
             return self.decision
@@ -120,25 +120,25 @@ class Hold:
         for frame in self._frames.end():
             if decision := self._frame(frame):
                 return self._decide(decision)
-        return self._decide(self._suspect or (self._of_usage() if self._cut_short else Commit.ENDED))
+        return self._decide(self._suspect or (self._of_usage() if self._cut_short else Release.ENDED))
 
-    def _decide(self, decision: Verdict | Commit) -> Verdict | Commit:
+    def _decide(self, decision: Verdict | Release) -> Verdict | Release:
         self.decision = decision
         if isinstance(decision, Verdict):
             self.verdict = decision
         self._body.clear()
         return decision
 
-    def _whole(self, body: bytes) -> Verdict | Commit:
+    def _whole(self, body: bytes) -> Verdict | Release:
         verdict = classify(status=200, body=body, in_band=True, patterns=self._patterns, window=self._window)
         if verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED:
             return verdict
         if verdict.rule in ("finish", "no-error", "empty"):
-            return Commit.FINISH
+            return Release.FINISH
         self.verdict = verdict
-        return Commit.ERROR
+        return Release.ERROR
 
-    def _frame(self, frame: Frame) -> Verdict | Commit | None:
+    def _frame(self, frame: Frame) -> Verdict | Release | None:
         if frame.data is None:
             return None
         self._seen_data = True
@@ -155,7 +155,7 @@ class Hold:
             return self._cut(reading)
         return self._ordinary(reading)
 
-    def _ordinary(self, reading: Reading) -> Verdict | Commit | None:
+    def _ordinary(self, reading: Reading) -> Verdict | Release | None:
         if reading.signal is Signal.QUIET:
             return None
         if reading.signal is Signal.CONTENT and self._suspect is None and is_overflow_sentence(reading.text):
@@ -165,31 +165,31 @@ class Hold:
             return self._suspect
         return _COMMITS[reading.signal]
 
-    def _error(self, frame: Frame) -> Verdict | Commit:
+    def _error(self, frame: Frame) -> Verdict | Release:
         self.verdict = classify(
             status=200, body=frame.data, event=frame.event or None, in_band=True, patterns=self._patterns
         )
-        return self.verdict if self.verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED else Commit.ERROR
+        return self.verdict if self.verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED else Release.ERROR
 
-    def _cut(self, reading: Reading) -> Verdict | Commit | None:
+    def _cut(self, reading: Reading) -> Verdict | Release | None:
         if self._suspect is not None:
             return self._suspect
         if self._window is None:
-            return Commit.FINISH
+            return Release.FINISH
         if reading.usage:
             return self._of_usage()
         self._cut_short = True
         return None
 
-    def _after_cut(self, reading: Reading) -> Verdict | Commit | None:
+    def _after_cut(self, reading: Reading) -> Verdict | Release | None:
         if reading.usage or reading.signal in (Signal.DONE, Signal.FINISH):
             return self._of_usage()
         return None if reading.signal in (Signal.QUIET, Signal.CUT_SHORT) else _COMMITS[reading.signal]
 
-    def _of_usage(self) -> Verdict | Commit:
+    def _of_usage(self) -> Verdict | Release:
         if fills_window(self._usage, self._window):
             return Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="finish:length")
-        return Commit.FINISH
+        return Release.FINISH
 
 
 # --- dialects: one row each -----------------------------------------------------------------------

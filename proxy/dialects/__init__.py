@@ -12,7 +12,7 @@ from typing import Protocol
 from proxy.core.meter import Weight
 from proxy.core.transcript import Facts, Item, Transcript
 
-__all__ = ["Answer", "Call", "Dialect", "Result", "Said", "Usage"]
+__all__ = ["Call", "Completion", "Dialect", "Result", "Said", "Usage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Completion:
     """A whole, non-streamed reply to a summary request. `finish` is `stop`, `length`, `tool` or `other`."""
 
     text: str
@@ -118,7 +118,7 @@ class Dialect(Protocol):
         """
         ...
 
-    def answer(self, body: bytes) -> Answer | None:
+    def answer(self, body: bytes) -> Completion | None:
         """Read a whole reply, None where it is not one."""
         ...
 

@@ -14,7 +14,7 @@ from proxy.core.known import Known
 from proxy.core.meter import Weight
 from proxy.core.split import elements, fields
 from proxy.core.transcript import Envelope, Facts, Item, Transcript
-from proxy.dialects import Answer, Call, Result, Said, Usage
+from proxy.dialects import Call, Completion, Result, Said, Usage
 from proxy.dialects import chat_items as items_
 from proxy.dialects.chat_digest import facts
 from proxy.dialects.chat_order import first_problem
@@ -22,6 +22,8 @@ from proxy.dialects.chat_order import first_problem
 __all__ = ["CHAT", "Chat"]
 
 _KNOWN_ITEMS = 50_000
+#: A body with more is no conversation; reading it would keep the event loop from everybody else.
+_MOST_ITEMS = 50_000
 _LEADING = ("system", "developer")
 _READ_BY_MODEL = ("tools", "functions", "response_format")
 #: Settings that a summary request keeps: they shape the cached prefix or the way the model thinks.
@@ -64,9 +66,8 @@ class Chat:
         named = values.text("model") or model
         if raws is None or not named.isprintable() or not named:  # it goes into logs, labels and keys
             return None
-        found = [self.item(raw) for raw in raws]
-        known = tuple(item for item in found if item is not None)
-        if len(known) != len(found):
+        known = self._items(raws)
+        if known is None:
             return None
         lead = next((i for i, item in enumerate(known) if item.facts.role not in _LEADING), len(known))
         rest = known[lead:]
@@ -77,6 +78,18 @@ class Chat:
             items=rest,
             significant=tuple(i for i, item in enumerate(rest) if item.facts.significant),
         )
+
+    def _items(self, raws: Sequence[bytes]) -> tuple[Item, ...] | None:
+        """All of them, None where one is no message: found at the first, since reading a million takes seconds."""
+        if len(raws) > _MOST_ITEMS:
+            return None
+        found: list[Item] = []
+        for raw in raws:
+            item = self.item(raw)
+            if item is None:
+                return None
+            found.append(item)
+        return tuple(found)
 
     def item(self, raw: bytes) -> Item | None:
         """An item with its facts, None where it is not a message."""
@@ -159,7 +172,7 @@ class Chat:
         kept[_limit_field(spans, transcript.envelope.model)] = b"%d" % (max_tokens + beyond)
         return b"{" + b",".join(items_.dumps(key) + b":" + raw for key, raw in kept.items()) + b"}"
 
-    def answer(self, body: bytes) -> Answer | None:
+    def answer(self, body: bytes) -> Completion | None:
         """Read a whole reply; None where it has no choice with a message."""
         reply = items_.loads(body)
         choices = reply.get("choices")
@@ -169,7 +182,7 @@ class Chat:
             return None
         finish = "tool" if items_.calls(message) else _FINISH.get(str(first.get("finish_reason")), "other")
         model = reply.get("model")
-        return Answer(
+        return Completion(
             text=items_.visible_text({**message, "role": "assistant"}),
             finish=finish,
             model=model if isinstance(model, str) else "",

@@ -22,6 +22,9 @@ MEMBERS = {"upstreams": UpstreamSettings, "models": ModelPolicy, "client_keys": 
 _LACKING = "is not in this version"
 #: Headers that no configuration can set.
 _MADE_ANEW = HOP_BY_HOP | ANSWERED_HERE | {"content-length"}
+#: What no value of a header may hold (RFC 9110, 5.5).
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_UNSENDABLE = "holds a line break or another control character"
 _LEAST_TTL = 1200.0
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31})://")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -149,12 +152,16 @@ def _upstreams(settings: Settings) -> Iterator[Wrong]:
 
 def _headers(at: tuple[str, ...], upstream: UpstreamSettings) -> Iterator[Wrong]:
     """Headers that could not be sent, and a credential that would be lent on every path."""
-    for name in upstream.headers:
+    for name, value in upstream.headers.items():
+        if _CONTROL.search(value.get_secret_value()):
+            yield Wrong(at=(*at, "headers", name), message=_UNSENDABLE, cure="write it on one line")
         if name.lower() in _MADE_ANEW:
             yield Wrong(at=(*at, "headers", name), message="is made anew for every request", cure="remove it")
         if name.lower() in CREDENTIAL_HEADERS:
             cure = "name it in api_key; api_key_header chooses the header"
             yield Wrong(at=(*at, "headers", name), message="would be lent on every path", cure=cure)
+    if upstream.api_key and _CONTROL.search(upstream.api_key.get_secret_value()):
+        yield Wrong(at=(*at, "api_key"), message=_UNSENDABLE, cure="write it on one line")
     if upstream.api_key_header.lower() in _MADE_ANEW:
         message = f"{upstream.api_key_header} is made anew for every request"
         yield Wrong(at=(*at, "api_key_header"), message=message, cure="write auto, or the name of another header")

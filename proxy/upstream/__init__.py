@@ -99,7 +99,7 @@ class Call:
 class Delivered:
     """The reply is the client's.
 
-    `why` tells what ended the hold (a `Commit` in lower case, `time`, `bytes`, `uninspected`), `held`
+    `why` tells what ended the hold (a `Release` in lower case, `time`, `bytes`, `uninspected`), `held`
     for how many seconds it was held. `verdict` is set where an error inside a 200 committed.
     """
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Literal
 
-from proxy.compaction.job import Proposed, Refused, View
+from proxy.compaction.job import Proposed, TurnedDown, View
 from proxy.core.meter import Meter
 from proxy.core.ranges import units
 from proxy.core.surface import Carry, Keep, Projection, Put, raw_projection, replace
 from proxy.core.transcript import Item, Transcript
-from proxy.dialects import Answer
+from proxy.dialects import Completion
 from proxy.dialects.chat import CHAT
 from proxy.policy import Limits, Policy, limits
 
-SAID = Answer | Exception | None
+SAID = Completion | Exception | None
 SYSTEM = {"role": "system", "content": "You are a coding agent."}
 
 
@@ -79,10 +79,10 @@ def steps(count: int, size: int = 400, *, start: int = 0) -> list[dict[str, obje
     return found
 
 
-def a_summary(text: str = "Everything that matters was noted here with care.") -> Answer:
+def a_summary(text: str = "Everything that matters was noted here with care.") -> Completion:
     """A good summary in the wanted form."""
     names = ["Objective", "Rules and preferences", "Requests", "State of the work", "Artifacts", "Findings and errors"]
-    return Answer(text="\n".join(f"## {name}\n{text}" for name in names), finish="stop", model="m")
+    return Completion(text="\n".join(f"## {name}\n{text}" for name in names), finish="stop", model="m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class ScriptedJob:
         self.asked: list[Asked] = []
         self.surfaces: list[tuple[str, Carry]] = []
         self.refused: list[str] = []
-        self.refuse: Callable[[int], Refused | None] = lambda _: None
+        self.refuse: Callable[[int], TurnedDown | None] = lambda _: None
 
     @property
     def view(self) -> View:
@@ -166,14 +166,14 @@ class ScriptedJob:
 
     async def propose(
         self, parts: Sequence[Put | Keep], through: int, *, carry: Carry | None = None, summary: str = "prune"
-    ) -> Proposed | Refused:
+    ) -> Proposed | TurnedDown:
         """Apply a proposal as the real job would, or refuse it and remember why."""
         view = self.view
         answer = self.refuse(len(self.surfaces) + len(self.refused))
         reason = answer.reason if answer else self._objection(parts, through)
         if reason is not None:
             self.refused.append(reason)
-            return answer or Refused(reason=reason)
+            return answer or TurnedDown(reason=reason)
         plan = replace(self.now, parts, through, CHAT.item, carry=carry or self.now.carry, summary=summary)
         assert plan is not None
         self.now = plan.projection
@@ -199,7 +199,7 @@ class ScriptedJob:
 
     async def ask(
         self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
-    ) -> Answer | None:
+    ) -> Completion | None:
         """What the script says next; None when it has nothing more to say."""
         assert not alone
         self.asked.append(Asked(items=tuple(items), instruction=instruction, max_tokens=max_tokens))

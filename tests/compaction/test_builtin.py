@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from proxy.compaction.builtin import Builtin
 from proxy.compaction.carrier import ACKNOWLEDGEMENT, is_carrier
-from proxy.compaction.job import Refused
-from proxy.dialects import Answer
+from proxy.compaction.job import TurnedDown
+from proxy.dialects import Completion
 from proxy.dialects.chat import CHAT
 from proxy.policy import Policy, SummaryPolicy
 from tests.compaction.graphs import Messages, conversations
@@ -52,7 +52,7 @@ def talk(window: int, fill: float) -> Messages:
     times = 1 + window // 50_000
     for at in range(int(window * fill) // (10 + 100 * times) + 1):
         answer, question = "so and so " * 20 * times, "why and how " * 16 * times
-        found += [says(f"Answer {at}: {answer}"), user(f"Question {at}: {question}")]
+        found += [says(f"Completion {at}: {answer}"), user(f"Question {at}: {question}")]
     return found
 
 
@@ -125,16 +125,16 @@ def test_no_attempt_where_envelope_pins_and_newest_unit_alone_are_too_much() -> 
     assert (job.surfaces, job.asked) == ([], [])
 
 
-BAD: dict[str, Answer | None] = {
+BAD: dict[str, Completion | None] = {
     "none": None,
-    "empty": Answer(text="", finish="stop"),
-    "longer": Answer(text=a_summary().text + "\nmore and more words" * 40_000, finish="stop"),
-    "over its share": Answer(text=a_summary("so and so " * 900).text, finish="stop"),
+    "empty": Completion(text="", finish="stop"),
+    "longer": Completion(text=a_summary().text + "\nmore and more words" * 40_000, finish="stop"),
+    "over its share": Completion(text=a_summary("so and so " * 900).text, finish="stop"),
     "cut": replace(a_summary(), finish="length"),
     "a tool call": replace(a_summary(), finish="tool"),
-    "a refusal": Answer(text="I'm sorry, but I can't help. " + "And so on. " * 40, finish="stop"),
-    "an error": Answer(text="Error: the context length was exceeded. " * 10, finish="stop"),
-    "an echo": Answer(text="Answer 3: " + "so and so " * 20, finish="stop"),
+    "a refusal": Completion(text="I'm sorry, but I can't help. " + "And so on. " * 40, finish="stop"),
+    "an error": Completion(text="Error: the context length was exceeded. " * 10, finish="stop"),
+    "an echo": Completion(text="Completion 3: " + "so and so " * 20, finish="stop"),
 }
 
 
@@ -183,7 +183,7 @@ def test_the_outline_method_never_asks_and_off_only_prunes() -> None:
 def test_a_refused_proposal_ends_the_rounds(*, final: bool) -> None:
     """No second model call for a race that was lost."""
     job = ScriptedJob(conversation(*talk(32_000, 0.9)), window=32_000, answers=[a_summary(), a_summary()])
-    job.refuse = lambda _: Refused(reason="moved", final=final)
+    job.refuse = lambda _: TurnedDown(reason="moved", final=final)
     run(job)
     assert (len(job.asked), job.refused) == (1, ["moved"])
 
@@ -263,7 +263,7 @@ def test_a_summary_follows_pruning_inside_the_newest_unit() -> None:
 def test_a_race_that_was_lost_ends_the_work() -> None:
     """Nothing more is asked or proposed."""
     job = ScriptedJob(conversation(*talk(32_000, 1.1), *steps(20, 3_000)), window=32_000, trigger="overflow")
-    job.refuse = lambda _: Refused(reason="lost", final=True)
+    job.refuse = lambda _: TurnedDown(reason="lost", final=True)
     assert run(job).refused == ["lost"]
 
 
@@ -282,7 +282,7 @@ def test_without_summaries_overflow_prunes_only() -> None:
 @pytest.mark.parametrize("make", [work, talk])
 @pytest.mark.parametrize("answers", [[a_summary()] * 2, []])
 def test_pressure_reaches_low_water_at_every_window(
-    window: int, share: float, make: object, answers: list[Answer]
+    window: int, share: float, make: object, answers: list[Completion]
 ) -> None:
     """With and without requested output, with and without a model."""
     assert make in (work, talk)
@@ -407,12 +407,12 @@ def test_an_outline_after_a_models_summary_remembers_it() -> None:
     conversations(),
     st.sampled_from([256, 1_024, 4_096, 32_768]),
     st.sampled_from(["pressure", "overflow"]),
-    st.sampled_from([None, a_summary(), Answer(text="", finish="stop")]),
+    st.sampled_from([None, a_summary(), Completion(text="", finish="stop")]),
     conversations(),
 )
 @settings(max_examples=60, deadline=None)
 def test_every_proposal_is_valid_in_its_dialect(
-    messages: Messages, window: int, trigger: str, answer: Answer | None, more: Messages
+    messages: Messages, window: int, trigger: str, answer: Completion | None, more: Messages
 ) -> None:
     """Over random tool graphs, and again on what was compacted; only a gain too small is turned down."""
     assert trigger in ("pressure", "overflow")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.compaction.summarise import LEAST_SHARE, Room, accepted, instruction, planned
-from proxy.dialects import Answer
+from proxy.dialects import Completion
 from tests.compaction.scripted import a_summary, estimate
 
 ROOM = Room(surface=3_000, most=8_192, head=20_000, prefix=21_000, window=32_768)
@@ -62,7 +62,7 @@ def test_a_good_summary_is_accepted_without_its_thinking() -> None:
     """Six of ten headings, or 200 characters."""
     assert accepted(GOOD, ASKED, []) == GOOD.text
     assert accepted(replace(GOOD, text=f"<think>hm</think>\n{GOOD.text}"), ASKED, []) == GOOD.text
-    assert accepted(Answer(text=LONG, finish="stop"), ASKED, []) == LONG.strip()
+    assert accepted(Completion(text=LONG, finish="stop"), ASKED, []) == LONG.strip()
 
 
 @pytest.mark.parametrize("finish", ["length", "tool", "other"])
@@ -93,7 +93,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_summary_is_not_accepted(name: str) -> None:
     """Whatever a bad model says."""
-    assert accepted(Answer(text=BAD[name], finish="stop"), ASKED, ["x " + "The result of the build, " * 30]) is None
+    assert accepted(Completion(text=BAD[name], finish="stop"), ASKED, ["x " + "The result of the build, " * 30]) is None
 
 
 def test_no_reply_is_no_summary() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from proxy.compaction.flights import Flights
-from proxy.compaction.job import Job, Proposed, Refused
+from proxy.compaction.job import Job, Proposed, TurnedDown
 from proxy.compaction.work import Committed, Patience, Subject, Work
 from proxy.core.meter import Meter
 from proxy.core.surface import Carry, Keep, Put
 from proxy.core.transcript import Transcript
-from proxy.dialects import Answer
+from proxy.dialects import Completion
 from proxy.dialects.chat import CHAT
 from proxy.policy import Policy, limits
 from proxy.store import Record
@@ -186,7 +186,7 @@ async def test_an_unsound_proposal_changes_nothing(
     caplog.set_level("INFO")
     work = await work_on(subject(ledger, conversation))
     found = await work.propose(parts, through)
-    assert isinstance(found, Refused)
+    assert isinstance(found, TurnedDown)
     assert ": " not in found.reason or found.reason not in caplog.text
     assert reason in found.reason
     assert not found.final
@@ -198,7 +198,7 @@ async def test_an_unsound_proposal_changes_nothing(
 async def test_under_overflow_any_gain_is_one(ledger: Accidental, conversation: str) -> None:
     """The minimum gain is a guard of pressure only; growing is never one."""
     work = await work_on(subject(ledger, conversation, trigger="overflow"))
-    assert isinstance(await work.propose([Keep(0, 5)], 5), Refused)
+    assert isinstance(await work.propose([Keep(0, 5)], 5), TurnedDown)
     assert await work.propose([Put(spelt(user("task " + LONG[:-8]))), Keep(1, 5)], 5) == Proposed()
 
 
@@ -231,11 +231,11 @@ async def test_the_third_time_it_moved_is_the_last(ledger: Accidental, other: Ac
         await packed_by(other, conversation, branch, 4)
 
     ledger.before = before
-    assert await work.propose(PARTS, 5) == Refused(reason="moved", final=True)
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="moved", final=True)
     assert ledger.commits == 3
     record = await ledger.load(conversation)
     assert record.generation == 3
-    assert await work.propose(PARTS, 5) == Refused(reason="late", final=True)
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="late", final=True)
 
 
 def _message(item: Any) -> Any:
@@ -248,7 +248,7 @@ async def test_a_lost_race_ends_the_work_and_the_winner_is_used(
     """Another replica packed this very transcript: its surface applies, ours is not written."""
     work = await work_on(subject(ledger, conversation))
     ledger.before = lambda: packed_by(other, conversation, TALK)
-    assert await work.propose(PARTS, 5) == Refused(reason="lost", final=True)
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="lost", final=True)
     record = await ledger.load(conversation)
     assert (ledger.commits, record.generation) == (1, 1)
     assert raws(work)[0] == spelt(user("theirs"))
@@ -268,7 +268,7 @@ async def test_a_commit_that_never_arrives_is_none(ledger: Accidental, conversat
     """An unanswered commit that no load shows ends the work; nothing is stored, nothing claimed."""
     work = await work_on(subject(ledger, conversation))
     ledger.lose_commit = True
-    assert await work.propose(PARTS, 5) == Refused(reason="unconfirmed", final=True)
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="unconfirmed", final=True)
     assert ledger.commits == 1
     assert await ledger.load(conversation) == Record()
     assert work.commits == []
@@ -278,7 +278,7 @@ async def test_a_commit_that_cannot_be_looked_up_is_unconfirmed(ledger: Accident
     """The store went away after it: whether it landed is not assumed."""
     work = await work_on(subject(ledger, conversation))
     ledger.lose_loads = True
-    assert await work.propose(PARTS, 5) == Refused(reason="unconfirmed", final=True)
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="unconfirmed", final=True)
     assert work.commits == []
     ledger.lose_loads = False
     assert (await ledger.load(conversation)).generation == 1
@@ -297,7 +297,7 @@ async def test_after_the_end_nothing_is_proposed_or_asked(ledger: Accidental, co
     """The deadline passed or the client left: the job is dead."""
     work = await work_on(subject(ledger, conversation))
     work.end()
-    assert await work.propose(PARTS, 5) == Refused(reason="late", final=True)
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="late", final=True)
     assert await work.ask(work.view.items, "sum up", max_tokens=9) is None
     assert work.seconds_left == 0
     assert await ledger.load(conversation) == Record()
@@ -314,7 +314,7 @@ async def test_after_the_end_nothing_is_committed_once_more(
         work.end()
 
     ledger.before = before
-    assert await work.propose(PARTS, 5) == Refused(reason="late", final=True)
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="late", final=True)
     assert ledger.commits == 1
     assert len((await ledger.load(conversation)).entries) == 1
 
@@ -350,7 +350,7 @@ class Summariser:
         self.cancelled = 0
 
     async def __call__(self, body: bytes, seconds: float) -> bytes | None:
-        """Answer."""
+        """Completion."""
         self.bodies.append(json.loads(body))
         self.given.append(seconds)
         try:
@@ -362,7 +362,7 @@ class Summariser:
 
 
 SUM = spelt({"choices": [{"message": says("sum"), "finish_reason": "stop"}], "model": "n"})
-ANSWER = Answer(text="sum", finish="stop", model="n")
+ANSWER = Completion(text="sum", finish="stop", model="n")
 
 
 async def test_the_summariser_is_asked_over_the_live_prefix(ledger: Accidental, conversation: str) -> None:
@@ -386,7 +386,7 @@ async def test_no_answer_is_none(ledger: Accidental, conversation: str, reply: b
 
 async def test_two_who_want_the_same_summary_pay_once(ledger: Accidental, conversation: str) -> None:
     """Identical requests in flight cause one call; another tenant's causes its own."""
-    post, flights = Summariser(SUM, after=0.05), Flights[Answer | None]()
+    post, flights = Summariser(SUM, after=0.05), Flights[Completion | None]()
     mine = [await work_on(subject(ledger, conversation, post=post, flights=flights)) for _ in range(3)]
     theirs = await work_on(subject(ledger, f"other.{conversation}", post=post, flights=flights))
     found = await asyncio.gather(*(one.ask(one.view.items, "sum up", max_tokens=9) for one in (*mine, theirs)))
@@ -415,7 +415,7 @@ async def test_only_waiting_spends_patience() -> None:
     now = [0.0]
     patience = Patience(10.0, clock=lambda: now[0])
 
-    async def takes(seconds: float) -> Answer | None:
+    async def takes(seconds: float) -> Completion | None:
         now[0] += seconds
         return ANSWER
 

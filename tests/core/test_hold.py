@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.hold import Commit, Hold
+from proxy.core.hold import Hold, Release
 from proxy.core.overflow import Kind, Verdict
 
 TEXT = "prompt is too long: 210000 tokens > 200000 maximum"
@@ -44,25 +44,25 @@ def is_overflow(decision: object) -> bool:
 @pytest.mark.parametrize(
     ("stream", "reason"),
     [
-        (sse(delta(content="Hi")), Commit.CONTENT),
-        (sse(delta(reasoning_content="Hm")), Commit.CONTENT),
-        (sse(delta(reasoning="Hm")), Commit.CONTENT),
-        (sse(delta(refusal="No")), Commit.CONTENT),
-        (sse(delta(audio={"id": "a"})), Commit.CONTENT),
-        (sse(delta(tool_calls=[{"id": "t"}])), Commit.CONTENT),
-        (sse(delta(function_call={"name": "f"})), Commit.CONTENT),
-        (sse({"choices": [{"text": "Hi"}]}), Commit.CONTENT),
-        (sse(delta(finish="stop")), Commit.FINISH),
-        (sse(delta(finish="length")), Commit.FINISH),
-        (sse("[DONE]"), Commit.DONE),
-        (sse({"kind": "surprise"}), Commit.UNKNOWN_EVENT),
-        (sse("no json"), Commit.UNKNOWN_EVENT),
-        (sse({"error": {"message": "Rate limit reached", "code": 429}}), Commit.ERROR),
-        (sse({"message": "Overloaded"}, event="error"), Commit.ERROR),
-        (b'error: {"code":500,"message":"slot unavailable"}\n\n', Commit.ERROR),
+        (sse(delta(content="Hi")), Release.CONTENT),
+        (sse(delta(reasoning_content="Hm")), Release.CONTENT),
+        (sse(delta(reasoning="Hm")), Release.CONTENT),
+        (sse(delta(refusal="No")), Release.CONTENT),
+        (sse(delta(audio={"id": "a"})), Release.CONTENT),
+        (sse(delta(tool_calls=[{"id": "t"}])), Release.CONTENT),
+        (sse(delta(function_call={"name": "f"})), Release.CONTENT),
+        (sse({"choices": [{"text": "Hi"}]}), Release.CONTENT),
+        (sse(delta(finish="stop")), Release.FINISH),
+        (sse(delta(finish="length")), Release.FINISH),
+        (sse("[DONE]"), Release.DONE),
+        (sse({"kind": "surprise"}), Release.UNKNOWN_EVENT),
+        (sse("no json"), Release.UNKNOWN_EVENT),
+        (sse({"error": {"message": "Rate limit reached", "code": 429}}), Release.ERROR),
+        (sse({"message": "Overloaded"}, event="error"), Release.ERROR),
+        (b'error: {"code":500,"message":"slot unavailable"}\n\n', Release.ERROR),
     ],
 )
-def test_what_commits_a_chat(stream: bytes, reason: Commit) -> None:
+def test_what_commits_a_chat(stream: bytes, reason: Release) -> None:
     """Content of any kind, an end, an error that is no overflow, the unknown."""
     assert hold().feed(sse(ROLE) + stream) is reason
 
@@ -138,14 +138,14 @@ def test_a_sentence_that_goes_on_is_content() -> None:
     """A model that quotes the error, and then explains it."""
     held = hold()
     assert held.feed(sse(delta(content=SENTENCE))) is None
-    assert held.feed(sse(delta(content=" means that"))) is Commit.CONTENT
-    assert hold().feed(sse(delta(content=f"The error {SENTENCE}"))) is Commit.CONTENT
+    assert held.feed(sse(delta(content=" means that"))) is Release.CONTENT
+    assert hold().feed(sse(delta(content=f"The error {SENTENCE}"))) is Release.CONTENT
 
 
 def test_a_sentence_and_another_error_is_that_error() -> None:
     """The error frame has the last word."""
     held = hold()
-    assert held.feed(sse(delta(content=SENTENCE), {"error": {"message": "rate limit", "code": 429}})) is Commit.ERROR
+    assert held.feed(sse(delta(content=SENTENCE), {"error": {"message": "rate limit", "code": 429}})) is Release.ERROR
     assert held.verdict is not None
     assert held.verdict.kind is Kind.RATE_LIMITED
 
@@ -155,36 +155,36 @@ def test_an_empty_length_waits_for_its_usage() -> None:
     assert hold(window=1000).feed(sse(ROLE, delta(finish="length"))) is None
     assert is_overflow(hold(window=1000).feed(sse(ROLE, delta(finish="length"), USAGE)))
     assert is_overflow(hold(window=1000).feed(sse(delta(finish="length") | {"usage": USAGE["usage"]})))
-    assert hold(window=2000).feed(sse(delta(finish="length"), USAGE)) is Commit.FINISH
-    assert hold(window=1000).feed(sse(delta(finish="length"), "[DONE]")) is Commit.FINISH
+    assert hold(window=2000).feed(sse(delta(finish="length"), USAGE)) is Release.FINISH
+    assert hold(window=1000).feed(sse(delta(finish="length"), "[DONE]")) is Release.FINISH
     held = hold(window=1000)
     held.feed(sse(delta(finish="length")))
-    assert held.end() is Commit.FINISH
-    assert hold().feed(sse(delta(finish="length"))) is Commit.FINISH
+    assert held.end() is Release.FINISH
+    assert hold().feed(sse(delta(finish="length"))) is Release.FINISH
 
 
 @pytest.mark.parametrize(
     ("stream", "reason"),
     [
-        (sse({"type": "response.output_text.delta", "delta": "Hi"}), Commit.CONTENT),
-        (sse({"type": "response.reasoning_summary_text.delta", "delta": "Hm"}), Commit.CONTENT),
-        (sse({"type": "response.function_call_arguments.delta", "delta": "{"}), Commit.CONTENT),
+        (sse({"type": "response.output_text.delta", "delta": "Hi"}), Release.CONTENT),
+        (sse({"type": "response.reasoning_summary_text.delta", "delta": "Hm"}), Release.CONTENT),
+        (sse({"type": "response.function_call_arguments.delta", "delta": "{"}), Release.CONTENT),
         (sse({"type": "response.output_text.delta", "delta": ""}), None),
         (sse({"type": "response.output_item.added", "item": {"type": "message"}}), None),
         (sse({"type": "response.content_part.added", "part": {"text": ""}}), None),
-        (sse({"type": "response.completed", "response": {"status": "completed"}}), Commit.FINISH),
+        (sse({"type": "response.completed", "response": {"status": "completed"}}), Release.FINISH),
         (
             sse({"type": "response.incomplete", "response": {"incomplete_details": {"reason": "content_filter"}}}),
-            Commit.FINISH,
+            Release.FINISH,
         ),
-        (sse({"type": "response.new_thing"}), Commit.UNKNOWN_EVENT),
+        (sse({"type": "response.new_thing"}), Release.UNKNOWN_EVENT),
         (
             sse({"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded", "message": "x"}}}),
-            Commit.ERROR,
+            Release.ERROR,
         ),
     ],
 )
-def test_what_commits_a_response(stream: bytes, reason: Commit | None) -> None:
+def test_what_commits_a_response(stream: bytes, reason: Release | None) -> None:
     """The Responses dialect is one row of the table."""
     held = hold("responses")
     assert held.feed(sse({"type": "response.created", "response": {"error": None, "instructions": TEXT}})) is None
@@ -218,18 +218,18 @@ def test_overflows_inside_a_response_stream(value: object) -> None:
     [
         (sse({"type": "content_block_start", "content_block": {"type": "text", "text": ""}}), None),
         (sse({"type": "content_block_delta", "delta": {"type": "text_delta", "text": ""}}), None),
-        (sse({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hi"}}), Commit.CONTENT),
-        (sse({"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "Hm"}}), Commit.CONTENT),
+        (sse({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hi"}}), Release.CONTENT),
+        (sse({"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "Hm"}}), Release.CONTENT),
         (
             sse({"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": "{"}}),
-            Commit.CONTENT,
+            Release.CONTENT,
         ),
-        (sse({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}), Commit.FINISH),
-        (sse({"type": "message_stop"}), Commit.FINISH),
-        (sse({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}), Commit.ERROR),
+        (sse({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}), Release.FINISH),
+        (sse({"type": "message_stop"}), Release.FINISH),
+        (sse({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}), Release.ERROR),
     ],
 )
-def test_what_commits_a_message(stream: bytes, reason: Commit | None) -> None:
+def test_what_commits_a_message(stream: bytes, reason: Release | None) -> None:
     """The Messages dialect is one row of the table."""
     held = hold("messages")
     assert (
@@ -251,21 +251,21 @@ def test_overflows_inside_a_message_stream() -> None:
     assert is_overflow(hold("messages").feed(sse(start, error)))
     assert is_overflow(hold("messages").feed(sse(start, own)))
     assert is_overflow(hold("messages", window=1000).feed(sse(start, stop)))
-    assert hold("messages", window=2000).feed(sse(start, stop)) is Commit.FINISH
+    assert hold("messages", window=2000).feed(sse(start, stop)) is Release.FINISH
 
 
 def test_once_decided_nothing_is_parsed_any_more() -> None:
     """The first decision stands, whatever follows."""
     held = hold()
-    assert held.feed(sse(delta(content="Hi"))) is Commit.CONTENT
-    assert held.feed(sse({"error": {"message": TEXT}})) is Commit.CONTENT
-    assert held.end() is Commit.CONTENT
+    assert held.feed(sse(delta(content="Hi"))) is Release.CONTENT
+    assert held.feed(sse({"error": {"message": TEXT}})) is Release.CONTENT
+    assert held.end() is Release.CONTENT
     assert held.verdict is None
 
 
 def test_a_stream_that_ends_undecided_is_released() -> None:
     """With or without a last blank line; an unfinished error frame is still read."""
-    assert hold().end() is Commit.ENDED
+    assert hold().end() is Release.ENDED
     held = hold()
     assert held.feed(sse({"error": {"message": TEXT}}).rstrip(b"\n")) is None
     assert is_overflow(held.end())
@@ -283,12 +283,12 @@ def test_json_under_the_content_type_of_a_stream_is_read_whole() -> None:
     [
         ({"error": {"message": TEXT}}, "overflow"),
         ({"base_resp": {"status_code": 2013, "status_msg": "context window exceeds limit"}}, "overflow"),
-        ({"choices": [{"message": {"content": TEXT}, "finish_reason": "stop"}]}, Commit.FINISH),
+        ({"choices": [{"message": {"content": TEXT}, "finish_reason": "stop"}]}, Release.FINISH),
         ({"choices": [{"message": {"content": ""}, "finish_reason": "length"}], "usage": USAGE["usage"]}, "overflow"),
         ({"stop_reason": "model_context_window_exceeded", "content": []}, "overflow"),
-        ({"error": {"message": "rate limit", "code": 429}}, Commit.ERROR),
-        ({}, Commit.FINISH),
-        ("not json", Commit.FINISH),
+        ({"error": {"message": "rate limit", "code": 429}}, Release.ERROR),
+        ({}, Release.FINISH),
+        ("not json", Release.FINISH),
     ],
 )
 def test_a_body_without_frames_is_held_whole(body: object, expected: object) -> None:
@@ -304,7 +304,7 @@ def test_a_body_without_frames_is_held_whole(body: object, expected: object) -> 
 def test_a_users_pattern_is_known_inside_a_stream() -> None:
     """`overflow_patterns` of the upstream apply to error frames."""
     stream = sse({"error": {"message": "E77", "code": 500}})
-    assert hold().feed(stream) is Commit.ERROR
+    assert hold().feed(stream) is Release.ERROR
     assert is_overflow(hold(overflow_patterns=(re.compile("E77"),)).feed(stream))
 
 

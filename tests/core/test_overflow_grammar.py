@@ -79,7 +79,5 @@ def test_the_grammar_alone_finds_most_wordings_beyond_the_fixture(capsys: pytest
     )
     false = sum(answer(row).kind is Kind.CONTEXT_WINDOW_EXCEEDED for row in OTHERS)
     with capsys.disabled():
-        print(
-            f"\nbeyond the fixture, without phrases: {found} of {len(plain)}; falsely: {false} of {len(OTHERS)}"
-        )
+        print(f"\nbeyond the fixture, without phrases: {found} of {len(plain)}; falsely: {false} of {len(OTHERS)}")
     assert found >= 0.9 * len(plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from itertools import pairwise, takewhile
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.core.identity import conversation
 from proxy.core.surface import Carry, Put, matching, project, raw_projection, replace
 from proxy.core.transcript import Item, Transcript
-from proxy.dialects import Answer, Call, Dialect, Result, Said, Usage
+from proxy.dialects import Call, Completion, Dialect, Result, Said, Usage
 from proxy.dialects.chat import CHAT, Chat
 from tests.dialects.test_chat_digest import SHAPES
 from tests.transcripts import (
@@ -223,6 +224,15 @@ NOT_SPLIT = {
 def test_what_cannot_be_split_is_left_alone(raw: bytes) -> None:
     """None: the body goes as it came."""
     assert CHAT.split(raw) is None
+
+
+def test_a_million_items_cost_no_more_than_finding_that_they_are_no_conversation() -> None:
+    """The event loop waits meanwhile: these took two to six seconds."""
+    for one in (b"{}", b'{"role":"a"}'):
+        many = b'{"model":"m","messages":[' + b",".join([one] * 300_000) + b"]}"
+        began = time.process_time()
+        assert Chat().split(many) is None
+        assert time.process_time() - began < 0.5
 
 
 def test_the_paths_model_stands_in() -> None:
@@ -443,8 +453,8 @@ def test_a_whole_reply_is_read() -> None:
     """Text without thinking, how it finished, who answered, what it cost."""
     usage = {"prompt_tokens": 5, "completion_tokens": 2}
     raw = reply(says("<think>hm</think>sum"), model="n", usage=usage)
-    assert CHAT.answer(raw) == Answer(text="sum", finish="stop", model="n", usage=Usage(prompt=5, completion=2))
-    assert CHAT.answer(reply({"content": "<think>hm</think>sum"})) == Answer(text="sum", finish="stop")
+    assert CHAT.answer(raw) == Completion(text="sum", finish="stop", model="n", usage=Usage(prompt=5, completion=2))
+    assert CHAT.answer(reply({"content": "<think>hm</think>sum"})) == Completion(text="sum", finish="stop")
     finishes = [CHAT.answer(reply(says("x"), finish)) for finish in ("length", "tool_calls", "content_filter", None)]
     assert [found.finish for found in finishes if found] == ["length", "tool", "other", "other"]
     called = CHAT.answer(reply(calls("1")))

@@ -14,7 +14,7 @@ from aiohttp import web
 from proxy.core.meter import Meter
 from proxy.core.surface import Keep, Put
 from proxy.dialects.chat import Chat
-from proxy.encoder import count_with
+from proxy.tokens import count_with
 from tests.e2e import agent, scribe, talk
 from tests.e2e.scribe import Request, Scribe, good, message
 from tests.e2e.stored import proxied, records, stored

@@ -38,6 +38,13 @@ def test_an_api_key_is_lent_on_loopback_or_to_those_with_a_key() -> None:
     assert _keys(upstreams=upstreams, listen={"host": "0.0.0.0"}, client_keys=keys) == []
 
 
+def test_what_no_header_can_hold_is_refused_at_start() -> None:
+    """Else every request would fail, or carry a header that nobody wrote."""
+    upstream = {"base_url": "http://a", "headers": {"X-A": "a\r\nX-B: b", "X-C": "fine\there"}}
+    assert _keys(upstreams={"a": upstream}) == ["upstreams.a.headers.X-A"]
+    assert _keys(upstreams={"a": {"base_url": "http://a", "api_key": "sk\n1"}}) == ["upstreams.a.api_key"]
+
+
 @pytest.mark.parametrize("url", ["redis://h:6379/0", "rediss://h", "unix:///run/redis.sock"])
 def test_one_server_of_redis_is_reached_by_three_kinds_of_url(url: str) -> None:
     """With a secret."""

@@ -24,7 +24,8 @@ def binary() -> Path:
 
 
 #: What the contract suite runs against: the server that Carryon brings, and Debian's Redis where it is installed.
-SERVERS = {"valkey": find_server()} | {"redis": Path(path) for path in [shutil.which("redis-server")] if path}
+_REDIS = shutil.which("redis-server")
+SERVERS = {"valkey": find_server()} | ({"redis": Path(_REDIS)} if _REDIS else {})
 
 
 @pytest.fixture(scope="session", params=SERVERS)

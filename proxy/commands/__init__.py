@@ -1,0 +1,1 @@
+"""What the commands do; `proxy.cli` is how they are called."""

@@ -1,0 +1,103 @@
+"""After the reply: what a success proves, what a refusal retires, what both teach (SPEC 2.10, 4.10, 8.5, 9.3)."""
+
+from __future__ import annotations
+
+import logging
+
+from proxy import events
+from proxy.core.overflow import Kind, classify
+from proxy.core.sse import FrameParser
+from proxy.house import House
+from proxy.message import first
+from proxy.steps.sight import Sight, Size, force
+from proxy.steps.turn import Turn
+from proxy.store import Entry
+from proxy.upstream import Delivered, Outcome, Overflowed, Refused
+from proxy.upstream.reply import Reply
+
+__all__ = ["concluded", "retire", "taught"]
+
+_REJECTIONS = (400, 422)
+_PERHAPS = 500
+_PERHAPS_TIMES = 2
+#: How many frames at the end of a stream may hold the error that ended it.
+_LAST_FRAMES = 4
+
+
+def taught(house: House, turn: Turn, outcome: Outcome) -> None:
+    """Learn the limit that a refusal names, whether or not it is recovered."""
+    if isinstance(outcome, Overflowed) and outcome.verdict.limit is not None:
+        house.learning.limit(turn.keys, outcome.verdict.limit)
+
+
+def concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: Delivered, reply: Reply) -> None:
+    """Take a reply that was relayed whole: its surface is proven, its usage calibrates the meter. Never raises."""
+    try:
+        _concluded(house, turn, known, sight, delivered, reply)
+    except Exception:  # noqa: BLE001 - protects a reply that is all but sent
+        house.fault("nothing is learned from a reply")
+
+
+def _concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: Delivered, reply: Reply) -> None:
+    if delivered.verdict is not None:
+        return
+    tail, sse = reply.tail(), "event-stream" in (first(reply.headers, "content-type") or "").lower()
+    if tail and sse and _overflowed(tail, known):
+        events.emit("overflow-after-content", level=logging.WARNING, conversation=turn.opaque)
+        force(house, turn)
+        return
+    if sight.entry is not None:
+        _prove(house, turn, sight.entry, store_away=sight.store_away)
+    usage = turn.dialect.usage(tail, sse=sse) if tail else None
+    if usage is not None and sight.estimate:
+        house.learning.calibration(turn.keys, usage.prompt / sight.estimate)
+
+
+def _prove(house: House, turn: Turn, entry: Entry, *, store_away: bool) -> None:
+    if entry.proven or house.proven.get(entry.operation):
+        return
+    if not store_away:
+        house.proven.put(entry.operation, value=True)
+        house.background.spawn(house.mark(turn.conversation, entry.operation, "proven"))
+
+
+def _overflowed(tail: bytes, known: Size) -> bool:
+    """Whether a stream that had begun ended in an overflow (SPEC 9.3)."""
+    # The error is at the very end: parsing all of a long tail would hold back the stream's last byte.
+    parts = tail.replace(b"\r\n", b"\n").rsplit(b"\n\n", _LAST_FRAMES + 1)
+    parser = FrameParser()
+    frames = [*parser.feed(b"\n\n".join(parts[-(_LAST_FRAMES + 1) :])), *parser.end()]
+    window = known.window.tokens if known.window else None
+    return any(
+        classify(status=200, body=frame.data, event=frame.event or None, in_band=True, window=window).kind
+        is Kind.CONTEXT_WINDOW_EXCEEDED
+        for frame in frames[-_LAST_FRAMES:]
+        if frame.data and frame.data != "[DONE]"
+    )
+
+
+async def retire(house: House, turn: Turn, sight: Sight, outcome: Outcome) -> bool:
+    """Retire an unproven surface that the upstream rejects as such; whether it was retired."""
+    entry = sight.entry
+    if entry is None or not isinstance(outcome, Refused) or not _rejects(house, entry, outcome):
+        return False
+    house.retired.put(entry.operation, value=True)
+    await house.mark(turn.conversation, entry.operation, "retired")
+    status, generation = outcome.reply.status, entry.generation
+    events.emit(
+        "surface-retired", level=logging.WARNING, conversation=turn.opaque, generation=generation, status=status
+    )
+    return True
+
+
+def _rejects(house: House, entry: Entry, refused: Refused) -> bool:
+    """Whether this refusal means the surface: kind OTHER, 400 or 422 at once, 500 the second time."""
+    proven = entry.proven or house.proven.get(entry.operation)
+    if proven or refused.verdict is None or refused.verdict.kind is not Kind.OTHER:
+        return False
+    status = refused.reply.status
+    if status != _PERHAPS:
+        return status in _REJECTIONS
+    doubts = (house.doubted.get(entry.operation) or 0) + 1
+    house.doubted.put(entry.operation, doubts)
+    return doubts >= _PERHAPS_TIMES

@@ -1,0 +1,133 @@
+"""Hand a conversation to the compactor, and believe nothing it says (SPEC 7.4).
+
+Whether it returns, raises, hangs or lies: what counts is what the ledger holds afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Literal
+
+from proxy import events
+from proxy.compaction.job import Compactor
+from proxy.compaction.work import Patience, Subject, Work
+from proxy.house import House
+from proxy.policy import Limits, Policy
+from proxy.steps.report import Report
+from proxy.steps.sight import Sight, Size, suits
+from proxy.steps.turn import Turn
+from proxy.upstream import UpstreamError
+
+__all__ = ["begun", "run"]
+
+#: Seconds a compactor may take beyond what summaries may: its own thinking, and the ledger.
+_SLACK = 5.0
+_OK = 200
+_BY_MODEL = frozenset({"S1", "S2", "S3"})
+#: Compactors at work: held here, since one that ignores its cancellation outlives its request.
+_WORKING: set[asyncio.Task[None]] = set()
+
+
+async def begun(
+    house: House,
+    turn: Turn,
+    known: Size,
+    sight: Sight,
+    patience: Patience,
+    *,
+    trigger: Literal["pressure", "overflow"],
+    limits: Limits,
+    goal: int,
+    calibration: float,
+) -> Work:
+    """Make a job over what one load showed."""
+    subject = Subject(
+        ledger=sight.records if trigger == "pressure" and sight.records else house.ledger,
+        conversation=turn.conversation,
+        dialect=turn.dialect,
+        meter=house.measures.meter(turn.dialect, turn.model),
+        calibration=calibration,
+        limits=limits,
+        policy=_policy(house, turn),
+        trigger=trigger,
+        goal=goal,
+        window=known.window.tokens if known.window else 0,
+        post=lambda body, seconds: _posted(house, turn, body, seconds),
+        flights=house.flights,
+        patience=patience,
+        suits=await suits(house, turn, known, sight.applied.record.entries),
+    )
+    return Work(subject, sight.applied)
+
+
+def _policy(house: House, turn: Turn) -> Policy:
+    """The turn's policy; where the summariser rests, its ladder starts at the outline."""
+    summary = turn.policy.summary
+    if summary.method != "model" or not house.ladder.starts_low(turn.destination.name, turn.model):
+        return turn.policy
+    return replace(turn.policy, summary=replace(summary, method="outline"))
+
+
+async def run(house: House, turn: Turn, work: Work, patience: Patience, report: Report) -> None:
+    """Let the compactor work until it ends or its time is up; log what was committed."""
+    task = asyncio.ensure_future(_compacted(house.compactor, work))
+    _WORKING.add(task)
+    task.add_done_callback(_ended)
+    try:
+        await asyncio.wait({task}, timeout=patience.left + _SLACK)
+    finally:
+        work.end()
+        task.cancel()
+    _judge(task, turn)
+    if work.asked:
+        asked_well = any(commit.summary in _BY_MODEL for commit in work.commits)
+        house.ladder.judged(turn.destination.name, turn.model, good=asked_well)
+    report.summaries += work.answers
+    for commit in work.commits:
+        events.emit(
+            "commit",
+            conversation=turn.opaque,
+            trigger=work.view.trigger,
+            summary=commit.summary,
+            generation=commit.generation,
+            before=commit.before,
+            after=commit.after,
+        )
+
+
+async def _compacted(compactor: Compactor, work: Work) -> None:
+    """Call it inside a task, so that even one that is no coroutine fails there."""
+    await compactor.compact(work)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    _WORKING.discard(task)
+    if not task.cancelled():
+        task.exception()  # seen, also where nobody waits any more
+
+
+def _judge(task: asyncio.Task[None], turn: Turn) -> None:
+    """Log a failure of the compactor: it is a warning, never an outcome."""
+    conversation = turn.opaque
+    if not task.done():
+        events.emit("compactor-late", level=logging.WARNING, conversation=conversation)
+    elif not task.cancelled() and task.exception() is not None:
+        kind = type(task.exception()).__name__
+        events.emit("compactor-failed", level=logging.WARNING, conversation=conversation, error=kind)
+
+
+async def _posted(house: House, turn: Turn, body: bytes, seconds: float) -> bytes | None:
+    """Send one summary request, with the conversation's own URL and credential; None where it was not answered."""
+    call = turn.call(body)
+    try:
+        async with house.summaries:
+            answered = await house.upstream.ask(call, within=seconds)
+    except UpstreamError as error:
+        events.emit("summary-failed", level=logging.WARNING, upstream=call.upstream, error=error.kind)
+        return None
+    if answered.status != _OK:
+        events.emit("summary-refused", level=logging.WARNING, upstream=call.upstream, status=answered.status)
+        return None
+    return answered.body

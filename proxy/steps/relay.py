@@ -1,0 +1,60 @@
+"""What the client is handed: an upstream's reply byte for byte, or an answer of our own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from proxy.errors import Answer
+from proxy.message import Outgoing
+from proxy.steps.report import Report
+from proxy.upstream import Outcome, UpstreamError
+from proxy.upstream.reply import Reply
+
+__all__ = ["outgoing", "refusal", "unreached"]
+
+
+def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None] | None = None) -> Outgoing:
+    """Hand on the upstream's reply, our headers beside its own; `ended` is called once it was relayed whole.
+
+    `ended` must not raise. The request's line is logged when the reply is closed, relayed or not.
+    """
+    reply = outcome.reply
+
+    async def close() -> None:
+        try:
+            await reply.aclose()
+        finally:
+            report.log(reply.status)
+
+    return Outgoing(
+        status=reply.status,
+        reason=reply.reason,
+        headers=(*reply.headers, *report.headers()),
+        body=_relayed(reply, ended),
+        aclose=close,
+    )
+
+
+def refusal(answer: Answer, report: Report, dialect: str | None = None) -> Outgoing:
+    """Make an answer of our own, in the dialect's error shape."""
+    report.log(answer.status)
+    body = answer.body(dialect)
+    headers = (
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("x-carryon-error", answer.code),
+        *answer.headers,
+    )
+    return Outgoing(status=answer.status, headers=headers, body=body)
+
+
+def unreached(error: UpstreamError) -> Answer:
+    """Tell a client of an upstream that could not be reached or was too slow: 502 or 504."""
+    return Answer(status=error.status, code=f"PROXY_UPSTREAM_{error.kind.upper()}", message=str(error))
+
+
+async def _relayed(reply: Reply, ended: Callable[[Reply], None] | None) -> AsyncIterator[bytes]:
+    async for chunk in reply:
+        yield chunk
+    if ended is not None and reply.finished:
+        ended(reply)

@@ -1,0 +1,82 @@
+"""What a request became, for the client's reply headers (SPEC 10.6) and the log's one line."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from proxy import events
+from proxy.dialects import Completion
+from proxy.message import Headers
+
+__all__ = ["Report"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """Filled on the way through the exchange. `action` is what happened to the request as a whole."""
+
+    upstream: str = ""
+    model: str = ""
+    conversation: str = ""
+    action: str = "pass"
+    skip: str = ""
+    generation: int = 0
+    raw: int | None = None
+    sent: int | None = None
+    refused: str = ""
+    copies: int = 0
+    summaries: list[Completion] = field(default_factory=list)
+    #: Whether the client is told (`response_headers`).
+    shown: bool = True
+
+    def denied(self, reason: str) -> None:
+        """Note that an overflow is handed over, and why."""
+        self.action, self.refused = "overflow-refused", reason
+
+    def headers(self) -> Headers:
+        """Give the `x-carryon-*` headers of the reply."""
+        if not self.shown:
+            return ()
+        found = [("x-carryon-action", self.action)]
+        if self.generation:
+            found.append(("x-carryon-generation", str(self.generation)))
+        if self.conversation:
+            found.append(("x-carryon-conversation", self.conversation.rpartition(".")[2]))
+        if self.raw is not None and self.sent is not None:
+            found.append(("x-carryon-tokens", f"raw={self.raw}, sent={self.sent}"))
+        if self.skip and self.action == "pass":
+            found.append(("x-carryon-skip", self.skip))
+        found += [("x-carryon-summary", _summary(answer)) for answer in self.summaries[-1:]]
+        if self.refused:
+            found += [("x-carryon-error", "CONTEXT_WINDOW_EXCEEDED"), ("x-carryon-refused", self.refused)]
+        return tuple(found)
+
+    def log(self, status: int) -> None:
+        """Write the request's one line."""
+        events.emit(
+            "request",
+            level=logging.INFO,
+            upstream=self.upstream,
+            model=self.model,
+            conversation=self.conversation.rpartition(".")[2] or None,
+            action=self.action,
+            skip=self.skip or None,
+            generation=self.generation or None,
+            raw=self.raw,
+            sent=self.sent,
+            refused=self.refused or None,
+            copies=self.copies,
+            status=status,
+        )
+
+
+def _summary(answer: Completion) -> str:
+    usage = answer.usage
+    counts = f", in={usage.prompt}, out={usage.completion}" if usage else ""
+    return f"model={_word(answer.model)}{counts}"
+
+
+def _word(text: str) -> str:
+    """Spell a model's name as a header may carry it."""
+    return "".join(c for c in text if c.isascii() and c.isprintable() and c not in " ,;")[:128] or "unknown"

@@ -1,0 +1,219 @@
+"""What the model would see of a turn, as one load of the ledger shows it, and how large it is."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from proxy.core.identity import covered_digests
+from proxy.core.meter import measured, parts
+from proxy.core.surface import raw_projection
+from proxy.house import House
+from proxy.policy import Limits, limits
+from proxy.steps.turn import Turn
+from proxy.store import Entry, Learned, Record, Records, StoreError
+from proxy.store.within import Within
+from proxy.surfaces import Applied, apply
+from proxy.windows import Window
+
+__all__ = [
+    "Sight",
+    "Size",
+    "counted",
+    "estimated",
+    "evident",
+    "force",
+    "forced",
+    "look",
+    "size",
+    "suits",
+    "surely_below",
+    "unseen",
+    "with_applied",
+]
+
+#: A mark that a surface was applied is renewed at most this often, in seconds.
+_MARK_EVERY = 600.0
+#: Requests with any of these may weigh more tokens than bytes.
+_NOT_TEXT = re.compile(rb'"(?:image_url|file|input_audio|file_id)"')
+#: An envelope's and a message's own tokens never exceed what their JSON takes in bytes, but for this.
+_FRAME = 64
+#: All calls of a request may take the store a third more than one (SPEC 5.9: 200 ms for 150).
+_ALL = 4 / 3
+_FORCE = "force"
+_ASKING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "anthropic-version"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What is known of the model when a turn comes in: its window, its limits, what was learned."""
+
+    window: Window | None = None
+    limits: Limits | None = None
+    learned: Learned = field(default_factory=Learned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """A projection with the load behind it. `estimate` is None where nothing was measured.
+
+    `records` is what it was looked through, `body` what is sent, None for the client's own bytes.
+    `looked` is false where the look-up was skipped or the store did not answer: then it is no evidence.
+    """
+
+    applied: Applied
+    records: Records | None = None
+    body: bytes | None = None
+    looked: bool = True
+    store_away: bool = False
+    estimate: int | None = None
+
+    @property
+    def entry(self) -> Entry | None:
+        """The ledger's entry of the surface that applies."""
+        return self.applied.entry
+
+    @property
+    def generation(self) -> int:
+        """The generation of the surface that applies, 0 for none."""
+        return self.applied.projection.generation
+
+
+def size(house: House, turn: Turn) -> Size:
+    """Find what the upstream's window asks of this turn; starts asking what is not known."""
+    learned = house.learning.known(turn.keys)
+    upstream = house.settings.upstreams[turn.destination.name]
+    headers = tuple(pair for pair in turn.passage.call.headers if pair[0].lower() in _ASKING)
+    window = house.windows.known(upstream, turn.model, headers=headers, learned=learned.limit)
+    return Size(window=window, limits=_limits(turn, window), learned=learned)
+
+
+def unseen(turn: Turn) -> Sight:
+    """Give the turn as the client sent it, without a look at the ledger."""
+    return Sight(applied=Applied(record=Record(), projection=raw_projection(turn.transcript)), looked=False)
+
+
+def with_applied(turn: Turn, sight: Sight, applied: Applied) -> Sight:
+    """Give the same sight after another load; nothing is measured yet."""
+    return replace(sight, applied=applied, body=_body(turn, applied), estimate=None)
+
+
+def surely_below(house: House, turn: Turn, known: Size) -> bool:
+    """Whether the body's size in bytes alone proves it below the threshold: a token is at least a byte."""
+    if known.limits is None or house.forced.get(turn.conversation):
+        return False
+    body = turn.transcript.body
+    most = (len(body) + _FRAME) * max(1.0, known.learned.calibration)
+    return most < known.limits.threshold and not _NOT_TEXT.search(body)
+
+
+async def look(house: House, turn: Turn, known: Size, records: Records | None = None) -> Sight:
+    """Load the conversation and lay the surface that applies on the transcript.
+
+    While the store is away, what this process remembers still applies (it is bound to content) but
+    is no evidence. All that is done with the sight takes the store no longer than SPEC 5.9 allows, unless
+    `records` are given: then it is looked through those.
+    """
+    timeout = house.settings.redis.timeout
+    records = records or Within(house.ledger, _ALL * timeout, each=timeout)
+    try:
+        record = await records.load(turn.conversation)
+        away = False
+    except StoreError:
+        record = records.remembered(turn.conversation) or Record()
+        away = True
+    try:
+        applied = await _applied(house, turn, known, record, records)
+    except StoreError:
+        applied, away = Applied(record=record, projection=raw_projection(turn.transcript)), True
+    if applied.entry is not None and not away:
+        _mark_applied(house, turn, applied.entry)
+    return Sight(applied=applied, records=records, body=_body(turn, applied), looked=not away, store_away=away)
+
+
+async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
+    """Load the evidence: confirmed durable, laid on the transcript; None if unconfirmed. Raises `StoreError`."""
+    record = await house.ledger.confirm(turn.conversation)
+    if record is None:
+        return None
+    applied = await _applied(house, turn, known, record, house.ledger)
+    return Sight(applied=applied, body=_body(turn, applied))
+
+
+def force(house: House, turn: Turn) -> None:
+    """Note that this transcript is to be packed before it is sent again (SPEC 9.3)."""
+    covered = len(turn.transcript.significant)
+    bound = covered_digests(turn.transcript.digests, (covered,))
+    if covered and turn.may_pack:
+        house.forced.put(turn.conversation, value=True)
+        value = f"{covered}:{bound[covered].hex()}"
+        house.background.spawn(house.note(turn.conversation, _FORCE, value))
+
+
+def forced(house: House, turn: Turn, sight: Sight) -> bool:
+    """Whether this transcript goes on one that is to be packed; the note serves once."""
+    covered, _, digest = dict(sight.applied.record.notes).get(_FORCE, "").partition(":")
+    if not covered.isdecimal():
+        return False
+    bound = covered_digests(turn.transcript.digests, (int(covered),)).get(int(covered))
+    if bound is None or bound.hex() != digest:
+        return False
+    house.forced.put(turn.conversation, value=False)
+    house.background.spawn(house.note(turn.conversation, _FORCE, ""))
+    return True
+
+
+async def estimated(house: House, turn: Turn, sight: Sight) -> int:
+    """Count what the model would see, uncalibrated."""
+    items = sight.applied.projection.items
+    return await house.measures.estimate(turn.dialect, turn.transcript.envelope, items, turn.model)
+
+
+def counted(house: House, turn: Turn, sight: Sight) -> int | None:
+    """Count the same where all of it was counted before; None where counting would take time."""
+    meter = house.measures.meter(turn.dialect, turn.model)
+    items, envelope = sight.applied.projection.items, turn.transcript.envelope
+    return None if meter.unknown((*parts(envelope), *items)) else meter.total(envelope, items)
+
+
+async def suits(house: House, turn: Turn, known: Size, entries: tuple[Entry, ...]) -> Callable[[Entry], bool]:
+    """Choose stored surfaces: those of this model; another's only where the raw history needs one (SPEC 4.9).
+
+    One that this process saw rejected does not, whether or not the store could note it.
+    """
+    needed = True
+    if known.limits is not None and any(entry.model != turn.model for entry in entries):
+        raw = await estimated(house, turn, unseen(turn))
+        needed = measured(raw, known.learned.calibration) >= known.limits.threshold
+    return lambda entry: (needed or entry.model == turn.model) and not house.retired.get(entry.operation)
+
+
+async def _applied(house: House, turn: Turn, known: Size, record: Record, records: Records) -> Applied:
+    chosen = await suits(house, turn, known, record.entries)
+    return await apply(records, turn.conversation, record, turn.transcript, turn.dialect, suits=chosen)
+
+
+def _body(turn: Turn, applied: Applied) -> bytes | None:
+    """Render the projection, None where no surface applies."""
+    if applied.entry is None:
+        return None
+    return turn.dialect.render(turn.transcript, applied.projection.items)
+
+
+def _limits(turn: Turn, window: Window | None) -> Limits | None:
+    if window is None:
+        return None
+    requested = turn.transcript.envelope.output
+    return limits(
+        turn.policy, window=window.tokens, kind=window.kind, requested=requested, adds_output=window.adds_output
+    )
+
+
+def _mark_applied(house: House, turn: Turn, entry: Entry) -> None:
+    now = time.monotonic()
+    marked = house.marked.get(entry.operation)
+    if marked is None or now - marked > _MARK_EVERY:
+        house.marked.put(entry.operation, now)
+        house.background.spawn(house.mark(turn.conversation, entry.operation, "applied"))

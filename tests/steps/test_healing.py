@@ -1,0 +1,151 @@
+"""What a reply proves, retires and teaches."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.core.overflow import Kind, Verdict
+from proxy.core.surface import raw_projection
+from proxy.house import House
+from proxy.steps.healing import concluded, retire, taught
+from proxy.steps.sight import Sight, Size
+from proxy.steps.turn import Turn
+from proxy.store import Entry, Record
+from proxy.surfaces import Applied
+from proxy.upstream import Delivered, Overflowed, Refused
+from proxy.upstream.reply import Reply, Tail, chunks_of
+from tests.houses import closed, furnished, turned
+from tests.phrases import ERROR_FRAME, LONG, OK, delta
+from tests.store.servers import Server
+
+OTHER = Verdict(kind=Kind.OTHER, rule="test")
+ENTRY = Entry(generation=1, operation="op", digest=b"", covered=1, base=0, model="m", window=0, before=9, after=1, at=0)
+
+
+@pytest.fixture
+async def house(valkey: Server) -> AsyncIterator[House]:
+    """A house on the real store."""
+    made = furnished(valkey.url)
+    yield made
+    await closed(made)
+
+
+@pytest.fixture
+def turn(house: House) -> Turn:
+    """A turn of somebody new, to an upstream that nobody learned of."""
+    return turned(house, LONG, credential=f"Bearer {secrets.token_hex(8)}")
+
+
+def carrying(turn: Turn, entry: Entry | None = ENTRY) -> Sight:
+    """A sight of a body that carried this surface."""
+    return Sight(
+        applied=Applied(record=Record(), projection=raw_projection(turn.transcript), entry=entry), estimate=1_000
+    )
+
+
+def reply(status: int = 200, body: bytes = b"", kind: str = "application/json") -> Reply:
+    """A reply whose end was kept."""
+    tail = Tail(Identity(), 1 << 16)  # type: ignore[arg-type]
+    tail.feed(body)
+    return Reply(status=status, headers=(("Content-Type", kind),), source=chunks_of(), tail=tail)
+
+
+class Identity:
+    """A decoder of nothing."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Give the same bytes."""
+        return data
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "times", "retired"),
+    [
+        (400, OTHER, 1, True),
+        (422, OTHER, 1, True),
+        (500, OTHER, 1, False),
+        (500, OTHER, 2, True),
+        (401, OTHER, 3, False),
+        (404, OTHER, 3, False),
+        (429, Verdict(kind=Kind.RATE_LIMITED, rule="test"), 3, False),
+        (400, Verdict(kind=Kind.OUTPUT_TOO_LARGE, rule="test"), 3, False),
+        (400, None, 3, False),
+    ],
+)
+async def test_only_a_refusal_of_the_surface_itself_retires_it(
+    house: House, turn: Turn, status: int, verdict: Verdict | None, times: int, *, retired: bool
+) -> None:
+    """Kind OTHER with 400 or 422, with 500 the second time (SPEC 4.10)."""
+    found = [
+        await retire(house, turn, carrying(turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)
+    ]
+    assert found[-1] is retired
+    assert bool(house.retired.get("op")) is retired
+
+
+async def test_what_was_proven_or_not_carried_is_not_retired(house: House, turn: Turn) -> None:
+    """Proven in the ledger or in this process; and a body without a surface has none to retire."""
+    refusal = Refused(reply=reply(400), verdict=OTHER)
+    assert not await retire(house, turn, carrying(turn, replace(ENTRY, proven=True)), refusal)
+    assert not await retire(house, turn, carrying(turn, None), refusal)
+    concluded(house, turn, Size(), carrying(turn), Delivered(reply=reply()), reply())
+    assert not await retire(house, turn, carrying(turn), refusal)
+
+
+@pytest.mark.parametrize(
+    ("delivered", "proven"),
+    [
+        (Delivered(reply=reply()), True),
+        (Delivered(reply=reply(), why="error", verdict=OTHER), False),
+    ],
+)
+async def test_only_a_success_proves(house: House, turn: Turn, delivered: Delivered, *, proven: bool) -> None:
+    """An error inside a 200 is none."""
+    concluded(house, turn, Size(), carrying(turn), delivered, delivered.reply)
+    assert bool(house.proven.get("op")) is proven
+
+
+@pytest.mark.parametrize(
+    ("frames", "forces"),
+    [
+        ((delta(content="a"), "[DONE]"), False),
+        ((delta(content="a"), ERROR_FRAME), True),
+        ((delta(content="a"), ERROR_FRAME, "[DONE]"), True),
+        ((delta(content="maximum context length exceeded"), "[DONE]"), False),
+        ((delta(content="a"), json.dumps({"error": {"message": "rate limit reached", "code": "rate_limit"}})), False),
+    ],
+)
+async def test_an_overflow_at_the_end_of_a_stream_forces_the_next_compaction(
+    house: House, turn: Turn, frames: Any, *, forces: bool
+) -> None:
+    """Read from the kept end, errors only (SPEC 9.3); such a reply proves nothing."""
+    body = b"".join(f"data: {frame}\n\n".encode() for frame in frames)
+    ended = reply(body=body, kind="text/event-stream; charset=utf-8")
+    concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended), ended)
+    assert bool(house.forced.get(turn.conversation)) is forces
+    assert bool(house.proven.get("op")) is not forces
+
+
+async def test_usage_calibrates_and_refusals_teach_limits(house: House, turn: Turn) -> None:
+    """Whoever succeeds teaches the meter; whoever is refused teaches the window, recovered or not."""
+    ended = reply(body=OK.body)
+    concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended), ended)
+    assert house.learning.known(turn.keys).calibration == pytest.approx(0.7)
+    verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=4_096)
+    taught(house, turn, Overflowed(reply=reply(400), verdict=verdict))
+    await house.background.close(2.0)
+    assert house.learning.known(turn.keys).limit == 4_096
+
+
+async def test_a_fault_in_learning_is_counted_and_raises_nothing(house: House, turn: Turn) -> None:
+    """The reply is all but sent: nothing may break it."""
+    broken = replace(turn, dialect=None)  # type: ignore[arg-type]
+    ended = reply(body=OK.body)
+    concluded(house, broken, Size(), carrying(turn), Delivered(reply=ended), ended)
+    assert house.internal_faults == 1

@@ -1,0 +1,147 @@
+"""Handing a conversation to a compactor that is not trusted, and asking a model for it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from proxy.compaction.work import Patience
+from proxy.house import House
+from proxy.steps import packing
+from proxy.steps.packing import begun, run
+from proxy.steps.report import Report
+from proxy.upstream import Answered, Call, UpstreamError
+from tests.houses import closed, furnished, seen, turned
+from tests.phrases import LONG
+from tests.store.servers import Server
+
+
+class Asked:
+    """The door to a model: gives one answer, or fails."""
+
+    def __init__(self, answer: Answered | UpstreamError) -> None:
+        self.answer = answer
+        self.calls: list[tuple[Call, float]] = []
+
+    async def ask(self, call: Call, *, within: float, limit: int = 1 << 24) -> Answered:
+        """Answer."""
+        self.calls.append((call, within))
+        if isinstance(self.answer, UpstreamError):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+async def house(valkey: Server) -> AsyncIterator[House]:
+    """A house on the real store."""
+    made = furnished(valkey.url)
+    yield made
+    await closed(made)
+
+
+async def packs(house: House, compactor: Any, *, seconds: float = 1.0) -> Report:
+    """Let a compactor work on the long history."""
+    house.compactor = compactor
+    turn, patience, report = turned(house, LONG), Patience(seconds), Report()
+    known, sight = await seen(house, turn)
+    assert known.limits is not None
+    work = await begun(
+        house, turn, known, sight, patience, trigger="overflow", limits=known.limits, goal=1, calibration=1.0
+    )
+    await run(house, turn, work, patience, report)
+    return report
+
+
+class Plain:
+    """A compactor that is no coroutine, and fails."""
+
+    def compact(self, job: Any) -> None:
+        """Fail."""
+        raise ZeroDivisionError
+
+
+class Deaf:
+    """A compactor that ignores its cancellation."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.late: Any = None
+
+    async def compact(self, job: Any) -> None:
+        """Go on after the end, then ask, propose and fail."""
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            gc.collect()
+            await asyncio.sleep(0.05)
+            self.late = (await job.ask(job.view.items, "x", max_tokens=9), await job.propose((), 1), job.seconds_left)
+            self.ended.set()
+            raise ZeroDivisionError from None
+
+
+class Asks:
+    """A compactor that asks for a summary."""
+
+    answer: Any = "nothing yet"
+
+    async def compact(self, job: Any) -> None:
+        """Ask."""
+        self.answer = await job.ask(job.view.items[:2], "sum up", max_tokens=99)
+
+
+async def test_a_compactor_that_fails_is_a_warning(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Even one that is no coroutine: it is no fault of ours, and nothing raises here."""
+    await packs(house, Plain())
+    (record,) = [record for record in caplog.records if record.getMessage() == "compactor-failed"]
+    assert (record.levelname, record.__dict__["error"]) == ("WARNING", "ZeroDivisionError")
+    assert house.internal_faults == 0
+
+
+async def test_a_compactor_that_goes_on_after_its_end_is_not_heard(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request goes on; what comes later asks nothing, commits nothing, and its failure troubles nobody."""
+    monkeypatch.setattr(packing, "_SLACK", 0.05)
+    deaf = Deaf()
+    await packs(house, deaf, seconds=0.0)
+    assert "compactor-late" in [record.getMessage() for record in caplog.records]
+    await asyncio.wait_for(deaf.ended.wait(), 2.0)
+    answer, proposed, left = deaf.late
+    assert (answer, proposed.reason, left) == (None, "late", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "event"),
+    [
+        (Answered(status=429), "summary-refused"),
+        (UpstreamError("first_byte", "slow"), "summary-failed"),
+    ],
+)
+async def test_a_summary_that_is_not_given_is_a_warning(
+    house: House, answer: Any, event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal, a failure: None for the compactor."""
+    asks = Asks()
+    house.upstream = Asked(answer)  # type: ignore[assignment]
+    await packs(house, asks)
+    assert asks.answer is None
+    assert event in [record.getMessage() for record in caplog.records]
+
+
+async def test_a_summary_is_asked_of_the_conversation_s_own_upstream_with_its_credential(house: House) -> None:
+    """The same URL and headers, another body, no longer than there is time; it is reported."""
+    said = b'{"model":"m-1","choices":[{"message":{"content":"short"},"finish_reason":"stop"}]}'
+    asks, asked = Asks(), Asked(Answered(status=200, body=said))
+    house.upstream = asked  # type: ignore[assignment]
+    report = await packs(house, asks)
+    assert asks.answer.text == "short"
+    ((call, within),) = asked.calls
+    assert call.url == "http://upstream.test/v1/chat/completions"
+    assert ("Authorization", "Bearer one") in call.headers
+    assert call.body != LONG
+    assert 0 < within <= 1.0
+    assert ("x-carryon-summary", "model=m-1") in report.headers()

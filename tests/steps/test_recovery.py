@@ -1,0 +1,84 @@
+"""The reactive trigger's own decisions; its branches are the playbooks' (`test_exchange`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from proxy.compaction.work import Patience
+from proxy.core.overflow import Kind, Verdict
+from proxy.house import House
+from proxy.steps.recovery import _frozen, recovered
+from proxy.steps.report import Report
+from tests.houses import closed, furnished, seen, turned
+from tests.phrases import LONG
+from tests.store.servers import Server
+
+
+def refused(**fields: Any) -> Verdict:
+    """An overflow as it was classified."""
+    return Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", **fields)
+
+
+class Nobody:
+    """A compactor that must not be called."""
+
+    async def compact(self, job: Any) -> None:
+        """Fail the test: a fault of ours would be counted."""
+        raise AssertionError
+
+
+@pytest.fixture
+async def house(valkey: Server) -> AsyncIterator[House]:
+    """A house whose compactor does nothing."""
+    made = furnished(valkey.url, compactor=Nobody())
+    yield made
+    await closed(made)
+
+
+@pytest.mark.parametrize(
+    ("requested", "estimate", "calibration", "frozen"),
+    [
+        (None, 1_000, 1.2, 1.2),
+        (1_500, 1_000, 1.2, 1.5),
+        (90_000, 1_000, 1.2, 4.0),
+        (10, 1_000, 1.2, 0.5),
+        (1_500, 0, 1.2, 1.2),
+    ],
+)
+def test_one_calibration_is_frozen_for_a_recovery(
+    requested: int | None, estimate: int, calibration: float, frozen: float
+) -> None:
+    """What the refusal counted over what we estimated, within bounds; else what was learned."""
+    assert _frozen(refused(requested=requested), estimate, calibration) == frozen
+
+
+@pytest.mark.parametrize(
+    ("verdict", "headers", "reason"),
+    [
+        (refused(compactable=False), (), "too-large"),
+        (refused(), (("x-carryon", "no-store"),), "off"),
+    ],
+)
+async def test_what_may_not_be_recovered_is_refused_before_any_work(
+    house: House, verdict: Verdict, headers: Any, reason: str
+) -> None:
+    """Nothing is asked of the compactor, nothing is loaded."""
+    turn = turned(house, LONG, *headers)
+    known, sight = await seen(house, turn)
+    report = Report()
+    assert await recovered(house, turn, known, sight, verdict, Patience(1.0), report) is None
+    assert (report.refused, house.internal_faults) == (reason, 0)
+
+
+async def test_a_dry_run_says_what_it_would_do(valkey: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Decide and log, change nothing (SPEC 11.6)."""
+    house = furnished(valkey.url, compactor=Nobody(), defaults={"dry_run": True})
+    turn = turned(house, LONG)
+    known, sight = await seen(house, turn)
+    with caplog.at_level("INFO", logger="carryon"):
+        assert await recovered(house, turn, known, sight, refused(), Patience(1.0), Report()) is None
+    assert "dry-run" in [record.getMessage() for record in caplog.records]
+    await closed(house)
