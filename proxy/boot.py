@@ -16,7 +16,7 @@ import platformdirs
 
 from proxy.compaction.builtin import Builtin
 from proxy.compaction.job import Compactor
-from proxy.compaction.work import landed
+from proxy.compaction.landing import landed
 from proxy.dialects.chat import CHAT
 from proxy.errors import ConfigError, Mistake
 from proxy.house import Background, House, Measures, destinations, policies

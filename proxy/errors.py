@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["STATUSES", "Answer", "ConfigError", "Mistake"]
 
-#: The statuses Carryon may answer on its own account (SPEC 3.5). 500 is not among them.
+#: The statuses Carryon may answer on its own account (rule 3.5). 500 is not among them.
 STATUSES = frozenset({400, 401, 403, 404, 408, 413, 417, 426, 431, 502, 503, 504})
 
 
@@ -79,7 +79,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse to build an answer that SPEC 3.5 rules out."""
+        """Refuse to build an answer that rule 3.5 rules out."""
         if self.status not in STATUSES:
             raise ValueError(f"Carryon does not answer {self.status} itself")
         if not self.code.startswith("PROXY_"):

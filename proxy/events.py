@@ -1,7 +1,7 @@
 """What happened, for the log: one line an event, JSON or console, and never content.
 
 Fields are named by the caller; values are words and numbers. No body, no header value and no text
-of a conversation is ever a field (SPEC 13.2).
+of a conversation is ever a field (rule 13.2).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from proxy.compaction.work import Patience
+from proxy.compaction.patience import Patience
 from proxy.core.meter import measured
 from proxy.errors import Answer
 from proxy.house import House
@@ -148,7 +148,7 @@ async def _sent(house: House, turn: Turn, known: Size, sight: Sight, report: Rep
         report.action = "projected"
     window = known.window.tokens if known.window else None
     outcome = await house.upstream.send(turn.call(sight.body), dialect=turn.dialect.name, inspect=True, window=window)
-    taught(house, turn, outcome)
+    taught(house, turn, known, outcome)
     return outcome
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,7 @@ class Destination:
     inject_paths: tuple[str, ...] = ()
     accept_client_credential: bool = False
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    overflow_patterns: tuple[re.Pattern[str], ...] = ()
 
 
 def policies(settings: Settings) -> Callable[[str, str], Policy]:
@@ -68,6 +70,7 @@ def destinations(settings: Settings) -> tuple[Destination, ...]:
             inject_paths=upstream.inject_paths,
             accept_client_credential=upstream.accept_client_credential,
             headers=tuple((key, value.get_secret_value()) for key, value in upstream.headers.items()),
+            overflow_patterns=tuple(re.compile(pattern) for pattern in upstream.overflow_patterns),
         )
         for name, upstream in settings.upstreams.items()
     )

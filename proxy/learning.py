@@ -79,10 +79,10 @@ class Learning:
             self._calibrations.put(key.calibration, found.calibration)
         return found
 
-    def limit(self, key: Keys, tokens: int) -> None:
-        """A refusal revealed a limit."""
+    def limit(self, key: Keys, tokens: int, window: int = 0) -> None:
+        """A refusal revealed a limit of a model whose window was known as `window` tokens, 0 for unknown."""
         if tokens >= _LEAST_LIMIT:
-            self._spawn(self._store_limit(key, tokens))
+            self._spawn(self._store_limit(key, tokens, window))
 
     def calibration(self, key: Keys, ratio: float) -> None:
         """The upstream counted `ratio` times what the meter estimated."""
@@ -94,10 +94,10 @@ class Learning:
         if held is None or abs(ratio / held - 1.0) > _NEWS:
             self._spawn(self._store_calibration(key, ratio))
 
-    async def _store_limit(self, key: Keys, tokens: int) -> None:
+    async def _store_limit(self, key: Keys, tokens: int, window: int) -> None:
         # The ledger decides whether a limit this low is believed yet: what it holds afterwards counts.
         with suppress(StoreError):  # the ledger's breaker has warned; the next refusal teaches again
-            await self._ledger.learn_limit(key.limit, tokens)
+            await self._ledger.learn_limit(key.limit, tokens, window)
             await self.refresh(key)
 
     async def _store_calibration(self, key: Keys, ratio: float) -> None:

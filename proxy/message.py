@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from email.utils import formatdate
+
+from proxy.errors import Answer
 
 __all__ = [
     "Body",
@@ -17,6 +20,7 @@ __all__ = [
     "end_to_end",
     "first",
     "outbound",
+    "own",
     "pairs",
     "values",
     "wire",
@@ -52,13 +56,15 @@ class Incoming:
 
     `target` is the path with its query, exactly as sent. `headers` are all of them, hop-by-hop
     included. `body` is whole (still encoded as it came) for the POSTs of the dialects, else an
-    iterator over the raw body, else `b""` where there is none.
+    iterator over the raw body, else `b""` where there is none. `plain` is a whole body without its
+    content codings, None where there is no such body or one of them cannot be undone.
     """
 
     method: str
     target: str
     headers: Headers
     body: Body = b""
+    plain: bytes | None = None
 
 
 async def _nothing() -> None:
@@ -79,6 +85,17 @@ class Outgoing:
     body: Body = b""
     reason: str = ""
     aclose: Callable[[], Awaitable[None]] = field(default=_nothing)
+
+
+def own(answer: Answer, dialect: str | None = None) -> Outgoing:
+    """Make the reply of Carryon's own answer, in the dialect's error shape; the door adds its length."""
+    headers: Headers = (
+        ("Content-Type", "application/json"),
+        ("Date", formatdate(usegmt=True)),
+        ("x-carryon-error", answer.code),
+        *answer.headers,
+    )
+    return Outgoing(status=answer.status, headers=headers, body=answer.body(dialect))
 
 
 def pairs(raw: Iterable[tuple[bytes, bytes]]) -> Headers:

@@ -1,7 +1,7 @@
 """What holds for one upstream and model, and the budgets that follow from a window. Pure.
 
-`resolve` merges the configuration (SPEC 11.2). `limits` does the arithmetic of the proactive trigger
-(SPEC 6.2, 6.8), `overflow_limits` that of the reactive one (SPEC 7.2). All amounts are tokens unless a
+`resolve` merges the configuration (rule 11.2). `limits` does the arithmetic of the proactive trigger
+(rules 6.2, 6.8), `overflow_limits` that of the reactive one (rule 7.2). All amounts are tokens unless a
 name says otherwise. For every window from 64 tokens up, `window >= threshold > low_water > tail > 0`, and
 `tail + surface <= low_water`: a compaction that fills its budgets still reaches low water.
 """
@@ -120,11 +120,11 @@ class Limits:
 
     @property
     def fit(self) -> int:
-        """What fits at all: the window less the reserve. Between threshold and this nobody waits (SPEC 6.6)."""
+        """What fits at all: the window less the reserve. Between threshold and this nobody waits (rule 6.6)."""
         return self.window - self.reserve
 
     def minimum_gain(self, measured: int) -> int:
-        """Return what a replacement must free of `measured`: a tenth, and `min(1,024, W/16)` (SPEC 6.8).
+        """Return what a replacement must free of `measured`: a tenth, and `min(1,024, W/16)` (rule 6.8).
 
         The second is never more than what going from threshold to low water frees, so that a low
         threshold does not put the gain out of reach.
@@ -206,7 +206,7 @@ def overflow_limits(
     requested: int | None = None,
     adds_output: bool = True,
 ) -> OverflowLimits:
-    """Return the numbers after a refusal of `rejected` measured tokens (SPEC 7.2).
+    """Return the numbers after a refusal of `rejected` measured tokens (rule 7.2).
 
     `window` is the window as known before (None: unknown), `revealed` the limit that the refusal
     named, `revealed_kind` its kind (empty: as `kind`), `requested` the client's requested output.

@@ -1,6 +1,6 @@
 """Where a request goes: client path to upstream, dialect and URL, and whose credential goes along.
 
-Pure (SPEC 11.4, 11.5). A request chooses among the configured upstreams and names no host: the URL
+Pure (rules 11.4, 11.5). A request chooses among the configured upstreams and names no host: the URL
 is always an upstream's own origin followed by what the client sent.
 """
 
@@ -20,7 +20,7 @@ from proxy.message import Headers
 
 __all__ = ["Address", "ClientKey", "Lent", "NoRouteError", "Target", "address", "choose", "client_name", "lend", "url"]
 
-#: POST and REST decide the dialect (SPEC 11.4).
+#: POST and REST decide the dialect (rule 11.4).
 DIALECTS = {
     "chat/completions": "chat",
     "responses": "responses",
@@ -141,7 +141,7 @@ def address(method: str, target: str) -> Address:
 
 
 def choose(where: Address, upstreams: Sequence[Target], model: str | None = None) -> Target:
-    """Give the upstream named in the path, else the first that serves the model, else the first (SPEC 11.4)."""
+    """Give the upstream named in the path, else the first that serves the model, else the first (rule 11.4)."""
     if where.upstream is not None:
         for upstream in upstreams:
             if upstream.name == where.upstream:
@@ -172,7 +172,7 @@ def lend(
     default: str,
     keys: Sequence[ClientKey] = (),
 ) -> Lent | None:
-    """Settle whose credential goes to the upstream (SPEC 11.5); None: the client's key is missing or wrong (401).
+    """Settle whose credential goes to the upstream (rule 11.5); None: the client's key is missing or wrong (401).
 
     `default` is the name of the first upstream. Raises `NoRouteError` where a lent key may not go.
     """

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from proxy.core.identity import opaque
 from proxy.core.surface import Projection, matching, project, raw_projection, unpack
 from proxy.core.transcript import Transcript
 from proxy.dialects import Dialect
@@ -49,7 +50,7 @@ async def apply(
         found = await _laid(ledger, conversation, record, entry, transcript=transcript, dialect=dialect)
         if found is not None:
             return Applied(record=record, projection=found, entry=entry)
-        told = {"conversation": conversation.rpartition(".")[2], "generation": entry.generation}
+        told = {"conversation": opaque(conversation), "generation": entry.generation}
         _LOG.warning("a stored surface could not be used", extra=told)
     return Applied(record=record, projection=raw_projection(transcript))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from proxy.compaction.builtin import Builtin
 from proxy.dialects.chat import CHAT
+from proxy.encodings import codings, decode
 from proxy.house import Background, House, destinations, policies
 from proxy.learning import Learning
 from proxy.message import Headers, Incoming
@@ -58,7 +59,8 @@ def furnished(url: str = NOWHERE, *, upstream: Any = None, compactor: Any = None
 def posted(body: bytes, *headers: tuple[str, str], target: str = TARGET, credential: str = "Bearer one") -> Incoming:
     """A client's POST; `credential` empty sends none."""
     shown = (("Authorization", credential),) if credential else ()
-    return Incoming(method="POST", target=target, headers=(*shown, *headers), body=body)
+    plain = decode(body, codings(headers), 1 << 26)
+    return Incoming(method="POST", target=target, headers=(*shown, *headers), body=body, plain=plain)
 
 
 def turned(house: House, body: bytes, *headers: tuple[str, str], **more: str) -> Turn:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from proxy.compaction import work
+from proxy.compaction import landing
 from proxy.compaction.builtin import Builtin
 from proxy.compaction.job import Compactor
+from proxy.core.identity import opaque
 from proxy.dialects.chat import CHAT
 from proxy.exchange import exchange
 from proxy.house import Background, House, destinations, policies
@@ -146,7 +147,7 @@ async def _asked(playbook: Playbook, world: World, stage: Stage, ask: Ask, where
     got = await stage.ask(world, ask)
     took = asyncio.get_running_loop().time() - began
     await _idle(world.house.background._tasks)
-    await work.landed(3.0)
+    await landing.landed(3.0)
     try:
         assert not world.wrong, world.wrong
         assert took < ask.within, f"it took {took:.2f} s"
@@ -205,7 +206,7 @@ def _check_conversation(world: World, ask: Ask, got: Got | None) -> None:
     """The reply names the conversation, without its tenant, exactly where there is one."""
     if got is not None and not isinstance(ask.gets, Says):
         found = read(world.house, world.incoming(ask))
-        named = found.conversation.rpartition(".")[2] if isinstance(found, Turn) else None
+        named = opaque(found.conversation) if isinstance(found, Turn) else None
         assert got.header("x-carryon-conversation") == named
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from proxy.compaction.job import Compactor
 from proxy.compaction.work import Work
 from proxy.dialects.chat import CHAT
+from proxy.encodings import codings, decode
 from proxy.house import House
 from proxy.message import Headers, Incoming
 from proxy.steps.turn import Turn, read
@@ -123,7 +124,8 @@ class World:
         """The client's request as the exchange is given it."""
         length = ("Content-Length", str(len(ask.body)))
         given = (("Content-Type", "application/json"), ("Authorization", self.credential), length, *ask.headers)
-        return Incoming(method="POST", target=TARGET, headers=given, body=ask.body)
+        plain = decode(ask.body, codings(given), 1 << 26)
+        return Incoming(method="POST", target=TARGET, headers=given, body=ask.body, plain=plain)
 
     def turn(self, body: bytes) -> Turn:
         """A body as the exchange reads it."""

@@ -100,6 +100,7 @@ _ZIPPED_OVER = Says(status=400, chunks=(gzip.compress(OVER.body),), headers=(*OV
 _OWN = (("x-deepseek-harness-compact", "1"),)
 _AS_SMALL = SHORT.replace(b'"m"', b'"small"')
 _IN_BAND = stream(delta(role="assistant", content=""), ERROR_FRAME)
+_REJECTED_IN_BAND = stream(json.dumps({"error": {"message": "roles must alternate user and assistant"}}))
 _AFTER = stream(delta(role="assistant", content=""), delta(content="The tide"), ERROR_FRAME)
 
 PLAYBOOKS = (
@@ -177,6 +178,13 @@ PLAYBOOKS = (
                 commits=1,
                 compactor=acts.begun_anew,
             ),
+        ),
+    ),
+    Playbook(
+        name="a far lower limit needs a second sighting",  # the first is recovered by its own numbers all the same
+        asks=(
+            ask(Copy(sees=None, says=NUMBERS), GOOD, **_RECOVERED),
+            ask(Copy(sees=None, says=OK), body=body(*EDITED), skip="below"),
         ),
     ),
     # 7.5, 7.6: the cap
@@ -379,6 +387,22 @@ PLAYBOOKS = (
                 compactor=acts.honest,
             ),
             ask(Copy(sees=SHORT, says=refuses(500, "boom")), **_PROJECTED),
+            ask(Copy(sees=None, says=OK)),
+        ),
+    ),
+    Playbook(
+        name="an error inside a 200 needs two",
+        asks=(
+            ask(
+                RAW,
+                Copy(sees=SHORT, says=_REJECTED_IN_BAND),
+                gets=1,
+                action="overflow-retry",
+                generation=1,
+                commits=1,
+                compactor=acts.honest,
+            ),
+            ask(Copy(sees=SHORT, says=_REJECTED_IN_BAND), **_PROJECTED),
             ask(Copy(sees=None, says=OK)),
         ),
     ),

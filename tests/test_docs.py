@@ -1,9 +1,11 @@
-"""Documentation that stands by itself: links resolve, nothing names a machine."""
+"""Documentation that stands by itself: links and rules resolve, the code's words are explained, no machine is named."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,132 @@ def test_no_text_names_a_machine_or_leaves_the_repository() -> None:
     texts = [file for file in _tracked() if file.suffix in {".md", ".yaml", ".toml", ".lua", ".lock"} and file.exists()]
     found = [f"{_named(file)}: {match[0]}" for file in texts for match in _OUTSIDE.finditer(file.read_text())]
     assert found == []
+
+
+_RULES = re.compile(r"\brules? ((?:I?\d+(?:\.\d+)?(?:, and |, | and |(?= |\b)))+)")
+_MENTIONED = (*sorted((ROOT / "proxy").rglob("*.py")), *sorted((ROOT / "proxy").rglob("*.lua")))
+#: Documents from which Carryon was built, and which are not part of it.
+_ELSEWHERE = re.compile(r"\bSPEC\b|\b(?:SPEC|DESIGN|COMPACTION|CLIENTS|RELIABILITY|OVERFLOW|STYLE)\.md\b")
+
+
+def _rules() -> set[str]:
+    """What `docs/rules.md` numbers: sections, rules, invariants."""
+    text = (ROOT / "docs" / "rules.md").read_text()
+    return set(re.findall(r"^(?:## |- \*\*)(I?\d+(?:\.\d+)?)\b", text, re.MULTILINE))
+
+
+def test_every_rule_that_is_named_can_be_looked_up() -> None:
+    """`rule 7.3` in code, tests, configuration and docs is a line of the rules; a step is a row of its table."""
+    files = [*_MENTIONED, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "config").glob("*.yaml")), *PAGES]
+    named = {
+        (_named(file), number)
+        for file in files
+        for match in _RULES.finditer(file.read_text())
+        for number in re.findall(r"I?\d+(?:\.\d+)?", match[1])
+    }
+    assert len(named) > 60
+    assert {(file, number) for file, number in named if number not in _rules()} == set()
+
+
+def test_no_text_points_at_a_document_that_is_not_here() -> None:
+    """A stranger has this repository and nothing else."""
+    texts = [file for file in _tracked() if file.suffix in {".py", ".lua", ".md", ".yaml", ".toml"} and file.exists()]
+    found = [
+        f"{_named(file)}: {match[0]}"
+        for file in texts
+        if file != Path(__file__)
+        for match in _ELSEWHERE.finditer(file.read_text())
+    ]
+    assert found == []
+
+
+# --- words that operators meet ------------------------------------------------------------------------
+
+
+def _trees(*patterns: str) -> Iterator[ast.AST]:
+    for pattern in patterns:
+        yield from (ast.parse(file.read_text()) for file in sorted((ROOT / "proxy").glob(pattern)))
+
+
+def _words(node: ast.AST | None) -> set[str]:
+    """The reason-like texts in an expression."""
+    inside = ast.walk(node) if node is not None else ()
+    texts = {one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return {text for text in texts if re.fullmatch(r"[a-z]+(?:-[a-z]+)*", text)}
+
+
+def _emitted() -> set[str]:
+    calls = (node for tree in _trees("**/*.py") for node in ast.walk(tree) if isinstance(node, ast.Call))
+    names = (call for call in calls if ast.unparse(call.func).endswith("emit") and call.args)
+    return {word for call in names for word in _words(call.args[0])}
+
+
+def _reasons(kind: str) -> set[str]:
+    """The values that the code gives to `x-carryon-<kind>`: `skip` or `refused`."""
+    found: set[str] = set()
+    for tree in _trees("exchange.py", "steps/*.py", "core/evidence.py"):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign):
+                found |= _assigned(node, kind)
+            elif isinstance(node, ast.FunctionDef) and node.name in _DECIDES[kind]:
+                found |= {word for one in ast.walk(node) if isinstance(one, ast.Return) for word in _words(one.value)}
+                found |= {word for one in ast.walk(node) if isinstance(one, ast.Tuple) for word in _words(one)}
+            elif isinstance(node, ast.Call):
+                found |= _given(node, kind)
+    return found
+
+
+#: Functions that choose among reasons, by what they return or from which pairs they take it.
+_DECIDES = {"refused": ("_hindrance", "authorise"), "skip": ("_may",)}
+_ARGUMENTS = {"refused": ("Denied", "denied"), "skip": ("replace",)}
+
+
+def _assigned(node: ast.Assign, kind: str) -> set[str]:
+    (target,) = node.targets
+    pairs = [(target, node.value)]
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        pairs = list(zip(target.elts, node.value.elts, strict=True))
+    return {word for to, value in pairs if isinstance(to, ast.Attribute) and to.attr == kind for word in _words(value)}
+
+
+def _given(node: ast.Call, kind: str) -> set[str]:
+    name = ast.unparse(node.func).rpartition(".")[2]
+    if name not in _ARGUMENTS[kind]:
+        return set()
+    named = [word.value for word in node.keywords if word.arg in ("reason", "skip")]
+    return {word for value in (*node.args, *named) for word in _words(value)}
+
+
+def _explained(heading: str) -> set[str]:
+    """The words in the first column of the tables of a section of the page for operators."""
+    sections = re.split(r"^## ", (ROOT / "docs" / "operations.md").read_text(), flags=re.MULTILINE)
+    section = next(section for section in sections if section.startswith(heading))
+    return set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) - {"x-carryon-skip", "x-carryon-refused"}
+
+
+def test_every_event_of_the_log_is_explained() -> None:
+    """And none that nobody emits."""
+    assert _explained("The log") == _emitted()
+
+
+def test_every_reason_of_a_skip_is_explained() -> None:
+    """What `x-carryon-skip` may say, and nothing else."""
+    assert _explained("Why nothing was done") == _reasons("skip") | {"server-history"}  # as `hindrance` said
+
+
+def test_every_reason_of_a_refusal_is_explained() -> None:
+    """What `x-carryon-refused` may say, and nothing else."""
+    assert _explained("Why an overflow was handed over") == _reasons("refused")
+
+
+def test_every_answer_of_our_own_is_explained() -> None:
+    """Each `PROXY_…` code has its row."""
+    codes = {code for tree in _trees("**/*.py") for code in _codes(tree)}
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert {code for code in codes if f"`{code}" not in page} == set()
+
+
+def _codes(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"^PROXY_[A-Z_]+", node.value)

@@ -85,7 +85,7 @@ def test_no_field_breaks_or_forges_a_line(form: str) -> None:
     ("form", "stream", "is_json"),
     [("auto", io.StringIO(), True), ("auto", Terminal(), False), ("json", Terminal(), True)],
 )
-def test_auto_is_for_people_on_a_terminal(form: str, stream: io.StringIO, is_json: bool) -> None:  # noqa: FBT001
+def test_auto_is_for_people_on_a_terminal(form: str, stream: io.StringIO, is_json: bool) -> None:  # noqa: FBT001 - pytest passes it by name
     """And for machines everywhere else."""
     emit_to = logged(form, stream=stream)
     emit("x")

@@ -147,3 +147,10 @@ def test_a_meter_is_kept_for_each_encoding() -> None:
     assert measures.meter(CHAT, "gpt-5") is measures.meter(CHAT, "qwen3")
     assert measures.meter(CHAT, "gpt-5") is not measures.meter(CHAT, "gpt-4")
     measures.close()
+
+
+def test_a_destination_has_its_own_wordings_ready() -> None:
+    """Patterns are compiled once, at start."""
+    upstream = {"base_url": "http://upstream.test/v1", "overflow_patterns": ["boat is (very )?full"]}
+    (found,) = destinations(Settings.model_validate({"upstreams": {"up": upstream}}))
+    assert [bool(pattern.search("the boat is full")) for pattern in found.overflow_patterns] == [True]

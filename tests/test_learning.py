@@ -134,6 +134,15 @@ async def test_a_limit_far_lower_needs_a_second_sighting(ledger: RedisLedger, be
         assert learning.known(key).limit == believed
 
 
+async def test_so_does_one_far_below_the_known_window(ledger: RedisLedger, beside: Beside, key: Keys) -> None:
+    """Also where nothing was learned before (SPEC 8.5)."""
+    learning = Learning(ledger, beside)
+    for believed in (0, 1_500):
+        learning.limit(key, 1_500, window=128_000)
+        await beside.run()
+        assert learning.known(key).limit == believed
+
+
 async def test_no_model_has_a_window_of_a_few_tokens(ledger: RedisLedger, beside: Beside, key: Keys) -> None:
     """A smaller number in a refusal is something else."""
     learning = Learning(ledger, beside)

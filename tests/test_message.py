@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.message import end_to_end, first, outbound, pairs, values, wire
+from proxy.errors import Answer
+from proxy.message import end_to_end, first, outbound, own, pairs, values, wire
 
 
 def test_header_bytes_survive_decoding() -> None:
@@ -53,3 +54,11 @@ def test_lookups_ignore_case() -> None:
     assert values(headers, "via") == ("a", "b")
     assert first(headers, "via") == "a"
     assert first(headers, "x") is None
+
+
+def test_own_answers_say_what_they_are() -> None:
+    """JSON in the dialect's shape, the code as a header, a date."""
+    made = own(Answer(status=404, code="PROXY_X", message="m"), "messages")
+    names = [name for name, _ in made.headers]
+    assert names == ["Content-Type", "Date", "x-carryon-error"]
+    assert b'"type": "error"' in bytes(made.body)  # type: ignore[arg-type]

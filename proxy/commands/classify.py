@@ -1,11 +1,12 @@
-"""`carryon classify`: what an upstream's error is, for people and for scripts (SPEC 12)."""
+"""`carryon classify`: what an upstream's error is, for people and for scripts (rule 12)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from proxy.core.overflow import Kind, Verdict, classify, classify_row
+from proxy.core.overflow import Kind, Verdict, classify
+from proxy.core.overflow_row import classify_row
 
 __all__ = ["lines", "one", "shown"]
 

@@ -13,16 +13,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from proxy import events
 from proxy.compaction import carrier, outline, prune, summarise
 from proxy.compaction.elision import Count
 from proxy.compaction.head import Head, already_packed, head, kept
 from proxy.compaction.job import Job, Proposed, TurnedDown, View
 from proxy.core.ranges import head_for_overflow, head_for_pressure
 from proxy.core.surface import Carry, Keep, Put
+from proxy.dialects import Completion
 
 __all__ = ["Builtin"]
-
-log = logging.getLogger(__name__)
 
 
 class Builtin:
@@ -54,11 +54,9 @@ async def _round(job: Job) -> bool:
         return False
     plan = await asyncio.to_thread(_plan_for_pressure, job, pruned)
     if plan is None:
-        log.warning("no compaction: there is no cut, or pins and newest unit leave no room below low water")
         return False
     written = await _summarised(job, plan, must=not _fits(view))
     if written is None:
-        log.warning("no summary: the conversation goes on as it is")
         return False
     return isinstance(await _propose_summary(job, plan, written), Proposed)
 
@@ -205,16 +203,23 @@ def _outlined(job: Job, plan: _Plan, most: int) -> _Written:
 def _asked(job: Job, plan: _Plan, surface: int) -> summarise.Ask | None:
     view, policy = plan.view, plan.view.policy.summary
     head = sum(view.tokens[: plan.cut])
-    room = summarise.Room(
-        surface=surface, most=policy.max_tokens, head=head, prefix=view.envelope + head, window=view.limits.window
-    )
-    return summarise.planned(room, policy.language, lambda text: job.measure([view.dialect.user(text)]))
+    prefix = view.worst(view.envelope + head)
+    room = summarise.Room(surface=surface, most=policy.max_tokens, head=head, prefix=prefix, window=view.limits.window)
+    return summarise.planned(room, policy.language, lambda text: view.worst(job.measure([view.dialect.user(text)])))
 
 
 async def _ask(job: Job, plan: _Plan, asked: summarise.Ask) -> str | None:
-    """Ask on the live prefix, as the upstream has it cached, and judge the reply."""
+    """Ask on the live prefix, as the upstream has it cached, and judge the reply: in a thread, it may be huge."""
+    answer = await job.ask(plan.view.items[: plan.cut], asked.text, max_tokens=asked.max_tokens)
+    text = await asyncio.to_thread(_judged, job, plan, asked, answer)
+    if answer is not None and text is None:
+        events.emit("summary-rejected", level=logging.WARNING, model=answer.model, finish=answer.finish)
+    return text
+
+
+def _judged(job: Job, plan: _Plan, asked: summarise.Ask, answer: Completion | None) -> str | None:
+    """The text of a reply that is a summary and small enough, else None."""
     view = plan.view
-    answer = await job.ask(view.items[: plan.cut], asked.text, max_tokens=asked.max_tokens)
     said = (view.dialect.said(item.raw) for item in view.items[: plan.cut])
     texts = (text for one in said for text in (one.text, *(result.text for result in one.results)))
     text = summarise.accepted(answer, asked.text, texts)

@@ -1,4 +1,4 @@
-"""One summary for all who want the same one at the same time (SPEC 5.7, within this process).
+"""One summary for all who want the same one at the same time (rule 5.7, within this process).
 
 A flight belongs to all who wait. It is cancelled when the last has gone; its failure is theirs.
 """

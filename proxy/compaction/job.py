@@ -7,6 +7,7 @@ or claims is not looked at; whoever wants to know what happened reads the ledger
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -16,7 +17,10 @@ from proxy.core.transcript import Item
 from proxy.dialects import Completion, Dialect
 from proxy.policy import Limits, Policy
 
-__all__ = ["Compactor", "Job", "Proposed", "TurnedDown", "View"]
+__all__ = ["BY_MODEL", "Compactor", "Job", "Proposed", "TurnedDown", "View"]
+
+#: The rungs of the ladder on which a model wrote the summary.
+BY_MODEL = frozenset({"S1", "S2", "S3"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class View:
     `(start, stop)` ranges over `items`, in order and without gaps. `goal` is the total in tokens to
     get to or below: low water under pressure, what fits under overflow. `carry` is what earlier
     compactions handed on, `covered` how many of the client's significant items the first `fixed` items
-    stand for.
+    stand for. `calibration` is what the meter's estimates were multiplied by to get measured tokens.
     """
 
     dialect: Dialect
@@ -43,11 +47,16 @@ class View:
     policy: Policy
     carry: Carry
     covered: int = 0
+    calibration: float = 1.0
 
     @property
     def total(self) -> int:
         """Measured tokens of the whole request."""
         return self.envelope + sum(self.tokens)
+
+    def worst(self, tokens: int) -> int:
+        """Measured tokens for a budget that must not be passed: a calibration below 1 does not shrink them."""
+        return math.ceil(tokens / min(1.0, self.calibration))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +82,7 @@ class Job(Protocol):
 
     @property
     def seconds_left(self) -> float:
-        """How long summaries may still take (SPEC 6.7)."""
+        """How long summaries may still take (rule 6.7)."""
         ...
 
     def measure(self, raws: Sequence[bytes]) -> int:

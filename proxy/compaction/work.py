@@ -1,11 +1,10 @@
 """The job as it is handed to a compactor: it plans, validates and commits what is proposed.
 
-This is the one door through which a replacement reaches the ledger (SPEC 5.4, I16).
+This is the one door through which a replacement reaches the ledger (rules 5.4, I16).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import time
@@ -14,8 +13,11 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Literal
 
+from proxy import events
 from proxy.compaction.flights import Flights
-from proxy.compaction.job import Proposed, TurnedDown, View
+from proxy.compaction.job import BY_MODEL, Proposed, TurnedDown, View
+from proxy.compaction.landing import shielded
+from proxy.compaction.patience import Patience
 from proxy.core.identity import framed
 from proxy.core.meter import Meter, measured
 from proxy.core.ranges import units
@@ -26,37 +28,12 @@ from proxy.policy import Limits, Policy
 from proxy.store import Commit, Entry, Record, Records, StoreError
 from proxy.surfaces import Applied, apply
 
-__all__ = ["Committed", "Patience", "Subject", "Work", "landed"]
+__all__ = ["Committed", "Subject", "Work"]
 
-_LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3
 _KEPT_ROLES = ("system", "developer")
-#: Commits on their way: held here, so that nobody's leaving ends one.
-_SHIELDED: set[asyncio.Task[Commit]] = set()
 
 Post = Callable[[bytes, float], Awaitable[bytes | None]]
-
-
-class Patience:
-    """How long one client request may still wait for summaries, all rounds and both triggers together."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`seconds` in all; only time spent in `waiting` counts."""
-        self.left = seconds
-        self.waited = 0.0
-        self._clock = clock
-
-    async def waiting(self, what: Awaitable[Completion | None]) -> Completion | None:
-        """Wait for a summary; the time it takes is gone. A time-out is a failure, None."""
-        started = self._clock()
-        try:
-            async with asyncio.timeout(self.left):
-                return await what
-        except TimeoutError:
-            return None
-        finally:
-            spent = self._clock() - started
-            self.left, self.waited = max(0.0, self.left - spent), self.waited + spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +86,11 @@ class Work:
         self._view = self._look()
         self.commits: list[Committed] = []
         self.answers: list[Completion] = []
-        #: How many summaries were asked for.
-        self.asked = 0
+        #: Whether the last summary that was asked for was accepted as one: None where none was asked for, or
+        #: nobody waited for it to the end. What became of its commit says nothing of the summariser.
+        self.summarised: bool | None = None
+        #: Whether nothing was asked of this job and nothing proposed to it.
+        self.idle = True
 
     @property
     def view(self) -> View:
@@ -139,6 +119,9 @@ class Work:
         self, parts: Sequence[Put | Keep], through: int, *, carry: Carry | None = None, summary: str = "prune"
     ) -> Proposed | TurnedDown:
         """Plan, validate, commit (see `Job.propose`)."""
+        self.idle = False
+        if summary in BY_MODEL and self.summarised is not None:
+            self.summarised = True
         if self._over:
             return TurnedDown(reason="late", final=True)
         now = self._now.projection
@@ -149,7 +132,7 @@ class Work:
         objection = self._objection(plan, through, after)
         if objection is not None:
             word = objection.partition(":")[0]  # what follows is a client's: the id of a call
-            _LOG.info("a proposal was turned down: %s", word, extra={"conversation": self._subject.opaque})
+            events.emit("proposal-turned-down", conversation=self._subject.opaque, reason=word)
             return TurnedDown(reason=objection)
         return await self._commit(plan, after)
 
@@ -159,16 +142,17 @@ class Work:
         """Ask the summariser, once for all who ask the same at the same time (see `Job.ask`)."""
         if self._over or self._subject.patience.left <= 0:
             return None
-        self.asked += 1
+        self.idle = False
         about = (self._subject.conversation, self._now.projection.transcript.envelope.model, instruction)
         key = framed((*about, str(max_tokens), str(alone), *(item.key for item in items)))
         asked = self._subject.flights.join(key, lambda: self._ask(items, instruction, max_tokens, alone))
         answer = await self._subject.patience.waiting(asked)
+        self.summarised = False  # until the compactor proposes what it took from it
         if answer is not None:
             self.answers.append(answer)
         return answer
 
-    async def _ask(self, items: Sequence[Item], instruction: str, max_tokens: int, alone: bool) -> Completion | None:  # noqa: FBT001
+    async def _ask(self, items: Sequence[Item], instruction: str, max_tokens: int, alone: bool) -> Completion | None:  # noqa: FBT001 - as `ask` has it
         dialect, transcript = self._subject.dialect, self._now.projection.transcript
         body = dialect.summary_request(transcript, items, instruction, max_tokens=max_tokens, alone=alone)
         reply = await self._subject.post(body, self._subject.patience.left)
@@ -189,6 +173,7 @@ class Work:
             limits=subject.limits,
             policy=subject.policy,
             carry=now.carry,
+            calibration=subject.calibration,
         )
 
     def _total(self, items: Sequence[Item]) -> int:
@@ -220,8 +205,8 @@ class Work:
             if self._over:
                 return TurnedDown(reason="late", final=True)
             record = await self._write(entry, pack(plan.surface))
-            if record is None:
-                return self._finished("unconfirmed")
+            if isinstance(record, str):
+                return self._finished(record)
             mine = next((known for known in record.entries if known.operation == entry.operation), None)
             before, self._now = self._now, await self._applied(record)
             if mine is not None:
@@ -251,31 +236,25 @@ class Work:
             at=int(time.time()),
         )
 
-    async def _write(self, entry: Entry, surface: bytes) -> Record | None:
-        """One commit, then the load that decides; None where it stays unconfirmed, which ends the work (SPEC 5.4).
+    async def _write(self, entry: Entry, surface: bytes) -> Record | str:
+        """One commit, then the load that decides; why there is none, which ends the work (rule 5.4).
 
         The commit is shielded: once sent it lands whole or not at all, whoever stops waiting.
         """
         subject, answered = self._subject, True
         try:
-            if await self._shielded(entry, surface) is Commit.REFUSED:
-                return None
+            commit = subject.ledger.commit(subject.conversation, self._now.record, entry, surface)
+            if await shielded(commit) is Commit.REFUSED:
+                return "refused"
         except StoreError:
             answered = False
-            _LOG.warning("a commit went unanswered; loading decides", extra={"conversation": subject.opaque})
+            events.emit("commit-unanswered", level=logging.WARNING, conversation=subject.opaque)
         try:
             record = await subject.ledger.load(subject.conversation)
         except StoreError:
-            return None
+            return "unconfirmed"
         there = any(known.operation == entry.operation for known in record.entries)
-        return record if answered or there else None
-
-    async def _shielded(self, entry: Entry, surface: bytes) -> Commit:
-        subject = self._subject
-        sent = asyncio.ensure_future(subject.ledger.commit(subject.conversation, self._now.record, entry, surface))
-        _SHIELDED.add(sent)
-        sent.add_done_callback(_landed)
-        return await asyncio.shield(sent)
+        return record if answered or there else "unconfirmed"
 
     async def _applied(self, record: Record) -> Applied:
         subject = self._subject
@@ -292,18 +271,6 @@ class Work:
         return TurnedDown(reason=reason, final=True)
 
 
-async def landed(wait: float) -> None:
-    """Give commits that are on their way up to `wait` seconds: close the ledger only afterwards."""
-    if _SHIELDED:
-        await asyncio.wait(set(_SHIELDED), timeout=wait)
-
-
-def _landed(sent: asyncio.Task[Commit]) -> None:
-    _SHIELDED.discard(sent)
-    if not sent.cancelled():
-        sent.exception()  # seen, also where nobody waits any more
-
-
 def _says(items: Sequence[Item]) -> bool:
     """Whether a user speaks in these items."""
     return any(item.facts.role == "user" and item.facts.significant for item in items)
@@ -314,5 +281,5 @@ def _system_text(items: Sequence[Item]) -> list[bytes]:
 
 
 def _same_ground(before: Applied, now: Applied) -> bool:
-    """Whether the surface that applies is still the one the plan was made on (SPEC 5.4)."""
+    """Whether the surface that applies is still the one the plan was made on (rule 5.4)."""
     return now.projection.operation == before.projection.operation

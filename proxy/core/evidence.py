@@ -1,8 +1,9 @@
-"""May this request be sent once more? One pure function over two loads of the ledger (SPEC 7.3).
+"""May this request be sent once more? One pure function over two loads of the ledger (rule 7.3).
 
 What the compactor returned, raised or claimed is not an argument here. The left side is the load
 that built the rejected body, the right side one load after compaction, which also confirmed that
-what it shows is durable. There is no third read.
+what it shows is durable. There is no third read. Whether the client is still there is no argument
+either: one that left cancels the recovery.
 """
 
 from __future__ import annotations
@@ -52,9 +53,7 @@ class Denied:
     reason: str
 
 
-def authorise(
-    rejected: Seen, now: Seen | None, *, fit: Fit, problem: str | None, client_there: bool
-) -> Authorised | Denied:
+def authorise(rejected: Seen, now: Seen | None, *, fit: Fit, problem: str | None) -> Authorised | Denied:
     """Decide a retry. `now` is None where the evidence load did not confirm durability.
 
     `problem` is the dialect's objection to the new projection, None for none.
@@ -62,7 +61,6 @@ def authorise(
     if now is None:
         return Denied(reason="unconfirmed")
     checks = (
-        (client_there, "late"),
         (now.epoch is not None and rejected.epoch in (None, now.epoch), "no-advance"),
         (now.generation > rejected.generation, "no-advance"),
         (now.body != rejected.body, "unchanged"),

@@ -1,4 +1,4 @@
-"""Whose conversation this is, and the digests that decide whether a surface applies (SPEC 4).
+"""Whose conversation this is, and the digests that decide whether a surface applies (rule 4).
 
 Normalisation is for digests only, never for forwarded bytes. Every field is framed by its length,
 so that no two different lists of fields have the same digest.
@@ -26,6 +26,7 @@ __all__ = [
     "framed",
     "is_key",
     "load_unique",
+    "opaque",
     "scope",
     "tenant",
 ]
@@ -106,7 +107,7 @@ def tenant(secret: bytes, identity: Sequence[str | bytes]) -> str:
 def credentials(
     headers: Sequence[tuple[str, str]], query: str, *, by: str, header: str | None = None
 ) -> tuple[str, ...]:
-    """What identifies the caller under `tenant.by` (SPEC 4.1), empty for nobody. Names and values in full length."""
+    """What identifies the caller under `tenant.by` (rule 4.1), empty for nobody. Names and values in full length."""
     if by == "none":
         return ("none",)
     if by == "header":
@@ -133,9 +134,14 @@ def scope(headers: Mapping[str, str], ids: Sequence[str]) -> str:
 
 
 def conversation(*, tenant: str, upstream: str, dialect: str, scope: str, transcript: Transcript) -> str:
-    """The ledger's key for this transcript, `<tenant>.<conversation>` (SPEC 4.2)."""
+    """The ledger's key for this transcript, `<tenant>.<conversation>` (rule 4.2)."""
     opening = framed(transcript.digests[:_OPENING])
     return f"{tenant}.{framed((tenant, upstream, dialect, scope, opening)).hex()[:32]}"
+
+
+def opaque(conversation: str) -> str:
+    """A conversation's id as logs and headers name it: without the tenant."""
+    return conversation.rpartition(".")[2]
 
 
 def covered_digests(digests: Sequence[bytes], wanted: Iterable[int]) -> dict[int, bytes]:

@@ -1,4 +1,4 @@
-"""Is this answer an overflow? A table of rules and the order in which they decide (SPEC 8).
+"""Is this answer an overflow? A table of rules and the order in which they decide (rule 8).
 
 The order is `_decide`, the tables are in `overflow_rules`. Only error fields are read, never content
 and never echoed input; of a long text the beginning and the end. Nothing here raises on odd answers.
@@ -15,6 +15,7 @@ from proxy.core.overflow_evidence import Evidence, bounded, clauses, fold, gathe
 from proxy.core.overflow_frame import ERROR_TYPES, fills_window, finish_reasons, has_error_marker, sent
 from proxy.core.overflow_numbers import Numbers, combine, read_numbers
 from proxy.core.overflow_rules import RULES, normalise_code
+from proxy.core.overflow_strength import Strength, demanded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from proxy.core.overflow_phrases import Phrase
     from proxy.core.overflow_rules import Rules
 
-__all__ = ["Kind", "Strength", "Verdict", "classify", "classify_row", "is_overflow_sentence", "means_overflow"]
+__all__ = ["Kind", "Verdict", "classify", "means_overflow"]
 
 _CREDIT = 402
 
@@ -52,16 +53,6 @@ class Verdict:
     requested: int | None = None
     limit_kind: str = ""
     compactable: bool = True
-
-
-class Strength(Enum):
-    """How much a status demands of a wording."""
-
-    NOTHING_COUNTS = 0
-    FORBIDDEN = 1  # only the one wording for 401 and 403
-    STRONG = 2
-    WEAK = 3
-    GRAMMAR = 4
 
 
 def classify(
@@ -131,7 +122,7 @@ def _decide(answer: _Answer, rules: Rules) -> Verdict:
 
 
 def _by_wording(answer: _Answer, text: str, rules: Rules) -> Verdict:
-    strength = _strength(answer)
+    strength = demanded(answer.status, answer.evidence.inner_status, in_band=answer.in_band)
     if strength is Strength.FORBIDDEN and rules.forbidden.pattern.search(text):
         return Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule=f"strong:{rules.forbidden.name}")
     if strength.value >= Strength.STRONG.value and (rule := _strong(text, rules)):
@@ -211,27 +202,6 @@ def _vetoed(text: str, rules: Rules) -> Verdict | None:
         if veto.pattern.search(text) and not (veto.unless and veto.unless.search(text)):
             return Verdict(kind=Kind(veto.kind), rule=f"veto:{veto.name}")
     return None
-
-
-_STRENGTHS = {
-    400: Strength.GRAMMAR,
-    413: Strength.GRAMMAR,
-    422: Strength.GRAMMAR,
-    401: Strength.FORBIDDEN,
-    403: Strength.FORBIDDEN,
-    408: Strength.NOTHING_COUNTS,
-    499: Strength.NOTHING_COUNTS,
-    504: Strength.NOTHING_COUNTS,
-}
-
-
-def _strength(answer: _Answer) -> Strength:
-    if not answer.in_band:
-        return _STRENGTHS.get(answer.status, Strength.STRONG)
-    inner = answer.evidence.inner_status
-    if inner in (408, 429, 499, 504):
-        return _STRENGTHS.get(inner, Strength.STRONG)
-    return Strength.GRAMMAR
 
 
 def _strong(text: str, rules: Rules) -> str:
@@ -315,51 +285,3 @@ _FALLBACKS = {413: Kind.PAYLOAD_TOO_LARGE, 429: Kind.RATE_LIMITED}
 
 def _fallback(answer: _Answer, rule: str) -> Verdict:
     return Verdict(kind=_FALLBACKS.get(answer.status, Kind.OTHER), rule=rule)
-
-
-# --- doors for others -----------------------------------------------------------------------------
-
-
-def is_overflow_sentence(text: str, rules: Rules = RULES) -> bool:
-    """Whether a first delta is, as a whole, the sentence of an overflow (LocalAI streams its error as content)."""
-    folded = fold(text).strip(" .!")
-    if not _SENTENCE_WORDS <= len(folded.split()) <= 10 * _SENTENCE_WORDS:
-        return False
-    return any((match := phrase.pattern.search(folded)) and _covers(match.span(), folded) for phrase in rules.strong)
-
-
-_SENTENCE_WORDS = 5
-_TAIL = re.compile(r"[,. ]*(?:(?:please )?try increasing (?:it|the context size)(?: or enable context shift)?)?[. ]*")
-_HEAD = re.compile(r"(?:error: ?)?(?:the |your |this )?(?:error: ?)?")
-
-
-def _covers(span: tuple[int, int], text: str) -> bool:
-    return bool(_HEAD.fullmatch(text[: span[0]]) and _TAIL.fullmatch(text[span[1] :]))
-
-
-def classify_row(row: Mapping[str, object]) -> Verdict:
-    """Classify one line shaped like the fixture; never raises.
-
-    Read are `status`, `delivery`, `body`, `event`, `endpoint` and `headers`; odd types count as absent.
-    """
-    status = _integer(row.get("status"))
-    delivery = row.get("delivery")
-    in_band = delivery != "http" if isinstance(delivery, str) else 200 <= status < 300
-    event, endpoint, headers = row.get("event"), row.get("endpoint"), row.get("headers")
-    return classify(
-        status=status,
-        body=row.get("body"),
-        event=event if isinstance(event, str) else None,
-        endpoint=endpoint if isinstance(endpoint, str) else None,
-        in_band=in_band,
-        headers={str(name): str(value) for name, value in headers.items()} if isinstance(headers, dict) else None,
-    )
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return 0
-    try:
-        return int(value)
-    except (ValueError, OverflowError):
-        return 0

@@ -1,7 +1,7 @@
 """Surfaces: what the model sees instead of a transcript's prefix; when one applies; what results.
 
 A surface is bound to the digest of exactly the items it stands for. Whether it applies is decided
-here and nowhere else, by content (SPEC 4.3).
+here and nowhere else, by content (rule 4.3).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Matched(Protocol):
 
     @property
     def retired(self) -> bool:
-        """Whether it was retired (SPEC 4.10)."""
+        """Whether it was retired (rule 4.10)."""
 
 
 M = TypeVar("M", bound=Matched)

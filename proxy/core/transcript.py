@@ -17,7 +17,7 @@ class Facts:
     """What Carryon knows of one item, derived from its bytes alone.
 
     `digest` is the SHA-256 (32 bytes) of the normalised item, empty when it normalises to nothing
-    (SPEC 4.4). `opens` are the ids of the tool calls it makes, `answers` those it gives results
+    (rule 4.4). `opens` are the ids of the tool calls it makes, `answers` those it gives results
     for, each in order, repeated ids included.
     """
 
@@ -51,7 +51,7 @@ class Envelope:
     other parts that the model reads as text (tool definitions, response format), raw. `output` is
     the requested output in tokens, None when the client named none. `ids` are the conversation ids
     found in the body, best first. `server_history` marks a history that lies at the
-    server (SPEC 4.7), `compacts` a body that asks the upstream to compact (SPEC 4.8).
+    server (rule 4.7), `compacts` a body that asks the upstream to compact (rule 4.8).
     """
 
     model: str

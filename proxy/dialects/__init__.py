@@ -127,5 +127,5 @@ class Dialect(Protocol):
         ...
 
     def own_compaction(self, headers: Mapping[str, str], rest: str, transcript: Transcript) -> bool:
-        """Whether this is the client's own compaction request (SPEC 4.8); `rest` is the path's REST."""
+        """Whether this is the client's own compaction request (rule 4.8); `rest` is the path's REST."""
         ...

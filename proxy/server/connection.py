@@ -15,7 +15,8 @@ from aiohttp.http_parser import HttpRequestParser
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from proxy.errors import Answer
-from proxy.server.outlet import Sent, own
+from proxy.message import own
+from proxy.server.outlet import Sent
 
 if TYPE_CHECKING:
     from proxy.message import Outgoing

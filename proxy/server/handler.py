@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from proxy import events, routes
 from proxy.errors import Answer
-from proxy.message import Incoming, Outgoing, pairs
+from proxy.message import Incoming, Outgoing, own, pairs
 from proxy.server.connection import INTERNAL, Connection
 from proxy.server.intake import Budget, Intake, Lease, TurnedAwayError, take, wants_upgrade
-from proxy.server.outlet import Sent, own, respond
+from proxy.server.outlet import Sent, respond
 
 if TYPE_CHECKING:
     from aiohttp import web

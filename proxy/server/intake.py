@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from proxy.encodings import Decoder, TooLargeError, UndecodableError, codings, decoder, ratio_bound
 from proxy.errors import Answer
-from proxy.message import Body, Incoming, first, pairs, values
+from proxy.message import Body, Headers, Incoming, first, pairs, values
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,8 +20,12 @@ __all__ = ["Budget", "Lease", "TurnedAwayError", "take"]
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 HTTP_11 = (1, 1)
+#: Decoding goes on in a thread once this many bytes came of it; a step takes so many encoded bytes here, and there.
+INLINE = 1 << 18
+STEP_INLINE, STEP_IN_THREAD = 1 << 12, 1 << 18
 
 TOO_LARGE = Answer(status=413, code="PROXY_BODY_TOO_LARGE", message="The request body is larger than listen.max_body.")
+GROWS = Answer(status=413, code="PROXY_BODY_TOO_LARGE", message="The request body grows too much when decoded.")
 CROWDED = Answer(
     status=503,
     code="PROXY_OVERLOADED",
@@ -144,13 +149,43 @@ async def take(
     body: Body = b""
     if request.body_exists:
         body = await intake.whole(lease) if whole else intake.stream()
+    plain = await _plain(body, headers, bounds, lease) if whole and isinstance(body, bytes) else None
     incoming = Incoming(
         method=request.method,
         target=request.raw_path,
         headers=headers,
         body=body,
+        plain=plain,
     )
     return incoming, None if isinstance(body, bytes) else intake
+
+
+async def _plain(body: bytes, headers: Headers, bounds: ServerBounds, lease: Lease) -> bytes | None:
+    """Undo a body's content codings; the lease then holds both. Raises `TurnedAwayError` (413, 503)."""
+    names = codings(headers)
+    if not names:
+        return body
+    inner = decoder(names, ratio_bound(len(body), bounds.max_body))
+    try:
+        return None if inner is None else await _decoded(body, inner, lease)
+    except UndecodableError:
+        return None
+    except TooLargeError:
+        raise TurnedAwayError(GROWS) from None
+
+
+async def _decoded(body: bytes, inner: Decoder, lease: Lease) -> bytes:
+    """Decode step by step, so that neither the loop is held up nor memory taken before the lease has it."""
+    parts: list[bytes] = []
+    at = size = 0
+    while at < len(body):
+        inline = size < INLINE
+        piece = body[at : at + (STEP_INLINE if inline else STEP_IN_THREAD)]
+        parts.append(inner.feed(piece) if inline else await asyncio.to_thread(inner.feed, piece))
+        at += len(piece)
+        size += len(parts[-1])
+        lease.reach(len(body) + size)
+    return b"".join(parts)
 
 
 def wants_upgrade(headers: tuple[tuple[str, str], ...]) -> bool:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
 from proxy import events
-from proxy.message import Headers, Outgoing, end_to_end, values, wire
+from proxy.message import Outgoing, end_to_end, values, wire
 from proxy.upstream import UpstreamError
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http_writer import StreamWriter
 
-    from proxy.errors import Answer
-
-__all__ = ["Sent", "own", "respond"]
+__all__ = ["Sent", "respond"]
 
 #: Statuses without a body (RFC 9110, 6.4.1); those in `NO_LENGTH` say nothing of its length either.
 BODILESS = frozenset({204, 304})
@@ -61,17 +58,6 @@ class Sent(web.StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Do nothing: `respond` has ended the message."""
-
-
-def own(answer: Answer, dialect: str | None = None) -> Outgoing:
-    """Make a reply of Carryon's own answer."""
-    headers: Headers = (
-        ("Content-Type", "application/json"),
-        ("Date", formatdate(usegmt=True)),
-        ("x-carryon-error", answer.code),
-        *answer.headers,
-    )
-    return Outgoing(status=answer.status, headers=headers, body=answer.body(dialect))
 
 
 async def respond(request: web.BaseRequest, outgoing: Outgoing, *, close: bool, stall: float) -> bool:

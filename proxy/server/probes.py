@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.errors import Answer
-from proxy.message import Incoming, Outgoing
+from proxy.message import Incoming, Outgoing, own
 from proxy.server.handler import NOWHERE
-from proxy.server.outlet import own
 
 __all__ = ["Probes"]
 

@@ -1,4 +1,4 @@
-"""YAML, environment and command line become one frozen `Settings`; every mistake fails at start (SPEC 11).
+"""YAML, environment and command line become one frozen `Settings`; every mistake fails at start (rule 11).
 
 `units` are the values people write, `shape` the names and defaults, `layers` where values come from,
 `match` which policy holds for a model, `rules` what may not stand together, `load` the one door.

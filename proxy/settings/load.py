@@ -1,4 +1,4 @@
-"""Settings from file, environment and command line. Every mistake is found here, before anything starts (SPEC 11.1)."""
+"""Settings from file, environment and command line. Every mistake is found here, before anything starts (rule 11.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policy holds for a model: defaults, then every entry that matches, the most specific last (SPEC 11.2)."""
+"""Which policy holds for a model: defaults, then every entry that matches, the most specific last (rule 11.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of the configuration (SPEC 11.7): names, types, defaults and what each value may be alone.
+"""The shape of the configuration (rule 11.7): names, types, defaults and what each value may be alone.
 
 What keys may say together is `rules`; where they come from is `load`.
 """
@@ -65,7 +65,7 @@ class Shape(BaseModel):
 
 
 class Listen(Shape):
-    """The door for clients. `max_inflight_bytes` bounds the bodies held at one time (SPEC 10.5)."""
+    """The door for clients. `max_inflight_bytes` bounds the bodies held at one time (rule 10.5)."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: Port = 8787
@@ -86,7 +86,7 @@ class Admin(Shape):
 
 
 class Tenant(Shape):
-    """Who a request belongs to (SPEC 4.1)."""
+    """Who a request belongs to (rule 4.1)."""
 
     by: Literal["credential", "jwt", "header", "none"] = "credential"
     header: HeaderName | None = None
@@ -94,7 +94,7 @@ class Tenant(Shape):
 
 
 class Redis(Shape):
-    """The ledger's server; without `url` Carryon starts its own (SPEC 5.10). The URL may hold a password."""
+    """The ledger's server; without `url` Carryon starts its own (rule 5.10). The URL may hold a password."""
 
     url: SecretStr | None = None
     ttl: Duration = 7 * 86400.0
@@ -211,14 +211,14 @@ class ModelPolicy(PolicyShape):
 
 
 class Hold(Shape):
-    """How much of a reply, and how long, may be held back before the retry decision (SPEC 9.2)."""
+    """How much of a reply, and how long, may be held back before the retry decision (rule 9.2)."""
 
     bytes: Size = 16 * _MIB
     time: Duration = 30.0
 
 
 class Timeouts(Shape):
-    """Seconds (SPEC 10.5)."""
+    """Seconds (rule 10.5)."""
 
     header: Duration = 10.0
     body_idle: Duration = 30.0
@@ -262,7 +262,7 @@ class Settings(Shape):
     def model_post_init(self, _context: object, /) -> None:
         """Tell each upstream its name."""
         for name, upstream in self.upstreams.items():
-            upstream._name = name  # noqa: SLF001 the name is the key, known only here
+            upstream._name = name  # noqa: SLF001 - the name is the key, known only here
 
     @property
     def default_upstream(self) -> UpstreamSettings:

@@ -88,7 +88,7 @@ Regex = Annotated[str, BeforeValidator(_regex)]
 
 
 def base_url(value: object) -> object:
-    """Return an upstream's base URL without a final slash; one without a path gets `/v1` (SPEC 11.4).
+    """Return an upstream's base URL without a final slash; one without a path gets `/v1` (rule 11.4).
 
     The value is never echoed: a misplaced credential would stand in it.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from proxy import events
 from proxy.core.overflow import Kind, classify
@@ -24,10 +25,10 @@ _PERHAPS_TIMES = 2
 _LAST_FRAMES = 4
 
 
-def taught(house: House, turn: Turn, outcome: Outcome) -> None:
+def taught(house: House, turn: Turn, known: Size, outcome: Outcome) -> None:
     """Learn the limit that a refusal names, whether or not it is recovered."""
-    if isinstance(outcome, Overflowed) and outcome.verdict.limit is not None:
-        house.learning.limit(turn.keys, outcome.verdict.limit)
+    if isinstance(outcome, Overflowed) and outcome.verdict.limit is not None and turn.may_write:
+        house.learning.limit(turn.keys, outcome.verdict.limit, known.window.tokens if known.window else 0)
 
 
 def concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: Delivered, reply: Reply) -> None:
@@ -42,14 +43,14 @@ def _concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: D
     if delivered.verdict is not None:
         return
     tail, sse = reply.tail(), "event-stream" in (first(reply.headers, "content-type") or "").lower()
-    if tail and sse and _overflowed(tail, known):
+    if tail and sse and _overflowed(turn, tail, known):
         events.emit("overflow-after-content", level=logging.WARNING, conversation=turn.opaque)
         force(house, turn)
         return
-    if sight.entry is not None:
+    if sight.entry is not None and turn.may_mark:
         _prove(house, turn, sight.entry, store_away=sight.store_away)
     usage = turn.dialect.usage(tail, sse=sse) if tail else None
-    if usage is not None and sight.estimate:
+    if usage is not None and sight.estimate and turn.may_write:
         house.learning.calibration(turn.keys, usage.prompt / sight.estimate)
 
 
@@ -61,16 +62,21 @@ def _prove(house: House, turn: Turn, entry: Entry, *, store_away: bool) -> None:
         house.background.spawn(house.mark(turn.conversation, entry.operation, "proven"))
 
 
-def _overflowed(tail: bytes, known: Size) -> bool:
+def _overflowed(turn: Turn, tail: bytes, known: Size) -> bool:
     """Whether a stream that had begun ended in an overflow (SPEC 9.3)."""
     # The error is at the very end: parsing all of a long tail would hold back the stream's last byte.
     parts = tail.replace(b"\r\n", b"\n").rsplit(b"\n\n", _LAST_FRAMES + 1)
     parser = FrameParser()
     frames = [*parser.feed(b"\n\n".join(parts[-(_LAST_FRAMES + 1) :])), *parser.end()]
-    window = known.window.tokens if known.window else None
+    read = partial(
+        classify,
+        status=200,
+        in_band=True,
+        patterns=turn.destination.overflow_patterns,
+        window=known.window.tokens if known.window else None,
+    )
     return any(
-        classify(status=200, body=frame.data, event=frame.event or None, in_band=True, window=window).kind
-        is Kind.CONTEXT_WINDOW_EXCEEDED
+        read(body=frame.data, event=frame.event or None).kind is Kind.CONTEXT_WINDOW_EXCEEDED
         for frame in frames[-_LAST_FRAMES:]
         if frame.data and frame.data != "[DONE]"
     )
@@ -79,7 +85,7 @@ def _overflowed(tail: bytes, known: Size) -> bool:
 async def retire(house: House, turn: Turn, sight: Sight, outcome: Outcome) -> bool:
     """Retire an unproven surface that the upstream rejects as such; whether it was retired."""
     entry = sight.entry
-    if entry is None or not isinstance(outcome, Refused) or not _rejects(house, entry, outcome):
+    if entry is None or not turn.may_mark or not _rejects(house, entry, outcome):
         return False
     house.retired.put(entry.operation, value=True)
     await house.mark(turn.conversation, entry.operation, "retired")
@@ -90,13 +96,13 @@ async def retire(house: House, turn: Turn, sight: Sight, outcome: Outcome) -> bo
     return True
 
 
-def _rejects(house: House, entry: Entry, refused: Refused) -> bool:
-    """Whether this refusal means the surface: kind OTHER, 400 or 422 at once, 500 the second time."""
+def _rejects(house: House, entry: Entry, outcome: Outcome) -> bool:
+    """Whether this means the surface: kind OTHER, with 400 or 422 at once, with 500 or inside a 200 the second time."""
     proven = entry.proven or house.proven.get(entry.operation)
-    if proven or refused.verdict is None or refused.verdict.kind is not Kind.OTHER:
+    if proven or outcome.verdict is None or outcome.verdict.kind is not Kind.OTHER:
         return False
-    status = refused.reply.status
-    if status != _PERHAPS:
+    status = outcome.reply.status
+    if isinstance(outcome, Refused) and status != _PERHAPS:
         return status in _REJECTIONS
     doubts = (house.doubted.get(entry.operation) or 0) + 1
     house.doubted.put(entry.operation, doubts)

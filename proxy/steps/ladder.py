@@ -1,4 +1,4 @@
-"""Where the ladder of summaries starts for an upstream's model (SPEC 6.8): a summariser that failed twice rests."""
+"""Where the ladder of summaries starts for an upstream's model (rule 6.8): a summariser that failed twice rests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ladder:
         return until is not None and self._clock() < until
 
     def judged(self, upstream: str, model: str, *, good: bool) -> None:
-        """Note how a summary went: stored, or timed out, refused, rejected."""
+        """Note how a summary went: accepted, or timed out, refused, rejected. One whose client left is neither."""
         key = (upstream, model)
         failures = 0 if good else (self._failures.get(key) or 0) + 1
         self._failures.put(key, failures % _FAILURES)

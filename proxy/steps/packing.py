@@ -1,4 +1,4 @@
-"""Hand a conversation to the compactor, and believe nothing it says (SPEC 7.4).
+"""Hand a conversation to the compactor, and believe nothing it says (rule 7.4).
 
 Whether it returns, raises, hangs or lies: what counts is what the ledger holds afterwards.
 """
@@ -12,7 +12,8 @@ from typing import Literal
 
 from proxy import events
 from proxy.compaction.job import Compactor
-from proxy.compaction.work import Patience, Subject, Work
+from proxy.compaction.patience import Patience
+from proxy.compaction.work import Subject, Work
 from proxy.house import House
 from proxy.policy import Limits, Policy
 from proxy.steps.report import Report
@@ -25,7 +26,6 @@ __all__ = ["begun", "run"]
 #: Seconds a compactor may take beyond what summaries may: its own thinking, and the ledger.
 _SLACK = 5.0
 _OK = 200
-_BY_MODEL = frozenset({"S1", "S2", "S3"})
 #: Compactors at work: held here, since one that ignores its cancellation outlives its request.
 _WORKING: set[asyncio.Task[None]] = set()
 
@@ -81,9 +81,9 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
         work.end()
         task.cancel()
     _judge(task, turn)
-    if work.asked:
-        asked_well = any(commit.summary in _BY_MODEL for commit in work.commits)
-        house.ladder.judged(turn.destination.name, turn.model, good=asked_well)
+    _judge_summary(house, turn, work, ended=task.done())
+    if work.idle and work.view.trigger == "pressure":
+        _warn_once(house, turn, work)
     report.summaries += work.answers
     for commit in work.commits:
         events.emit(
@@ -116,6 +116,24 @@ def _judge(task: asyncio.Task[None], turn: Turn) -> None:
     elif not task.cancelled() and task.exception() is not None:
         kind = type(task.exception()).__name__
         events.emit("compactor-failed", level=logging.WARNING, conversation=conversation, error=kind)
+
+
+def _judge_summary(house: House, turn: Turn, work: Work, *, ended: bool) -> None:
+    """Tell the ladder how the summariser did: what the compactor took for a summary was one, committed or not.
+
+    A client that left cancels `run` before this. What a compactor that was cut off had in hand is not judged.
+    """
+    if work.summarised is not None and (work.summarised or ended):
+        house.ladder.judged(turn.destination.name, turn.model, good=work.summarised)
+
+
+def _warn_once(house: House, turn: Turn, work: Work) -> None:
+    """Say, once for a conversation, that its compactor found nothing to do; it is asked again every turn."""
+    key = f"{turn.conversation}:nothing-packed"
+    if house.warned.get(key) is None:
+        house.warned.put(key, value=True)
+        tokens, goal = work.view.total, work.view.goal
+        events.emit("nothing-packed", level=logging.WARNING, conversation=turn.opaque, tokens=tokens, goal=goal)
 
 
 async def _posted(house: House, turn: Turn, body: bytes, seconds: float) -> bytes | None:

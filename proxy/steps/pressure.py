@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from proxy import events
-from proxy.compaction.work import Patience
+from proxy.compaction.patience import Patience
 from proxy.core.identity import covered_digests
 from proxy.core.meter import measured
 from proxy.house import House
 from proxy.policy import Limits, overflow_limits
 from proxy.steps.packing import begun, run
 from proxy.steps.report import Report
-from proxy.steps.sight import Sight, Size, estimated, forced, with_applied
+from proxy.steps.sight import Sight, Size, estimated, forced, forgotten, with_applied
 from proxy.steps.turn import Turn
 from proxy.store import Entry
 
@@ -58,6 +58,8 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
         _warn_once(house, turn, tokens=least)
         return sight
     await run(house, turn, work, patience, report)
+    if need.trigger == "overflow":
+        forgotten(house, turn)
     if work.applied is sight.applied:
         return sight
     report.action = "pressure" if work.commits else report.action
@@ -68,7 +70,7 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
 async def _need(house: House, turn: Turn, known: Size, sight: Sight) -> _Need | None:
     """Say what the measure asks for, or the overflow that ended this transcript's last stream (SPEC 9.3)."""
     limits, calibration = known.limits, known.learned.calibration
-    if forced(house, turn, sight):
+    if forced(turn, sight):
         estimate = sight.estimate if sight.estimate is not None else await estimated(house, turn, sight)
         bounds = overflow_limits(
             turn.policy,

@@ -1,4 +1,4 @@
-"""The reactive trigger: an upstream refused a request as too long. Pack hard, then ask for proof (SPEC 7).
+"""The reactive trigger: an upstream refused a request as too long. Pack hard, then ask for proof (rule 7).
 
 A retry is authorised by `core.evidence` alone, from the load that built the rejected body and one
 load after compaction. Everything that goes wrong here leaves the original refusal to the client.
@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from proxy import events
-from proxy.compaction.work import Patience
+from proxy.compaction.patience import Patience
 from proxy.core.evidence import Authorised, Denied, Fit, Seen, authorise, fits
 from proxy.core.meter import measured
 from proxy.core.overflow import Verdict
@@ -83,8 +83,8 @@ async def _decided(
         _seen(turn, now, rejected.calibration) if now else None,
         fit=rejected.fit,
         problem=_problem(turn, now),
-        client_there=await _still_there(),
     )
+    await asyncio.sleep(0)  # a client that left cancels this task: here at the latest that takes effect (rule 7.3)
     if isinstance(decision, Authorised) and now is not None:
         return now
     if isinstance(decision, Denied) and decision.reason == "no-advance" and not cut:
@@ -93,7 +93,7 @@ async def _decided(
 
 
 async def _rejection(house: House, turn: Turn, known: Size, sight: Sight, verdict: Verdict) -> _Rejection:
-    """Measure what was rejected; a request that skipped its look-up has it now (SPEC 7.3)."""
+    """Measure what was rejected; a request that skipped its look-up has it now (rule 7.3)."""
     estimate = sight.estimate if sight.estimate is not None else await estimated(house, turn, sight)
     looked = sight if sight.looked else await look(house, turn, known, house.ledger)
     if looked.store_away:
@@ -104,6 +104,7 @@ async def _rejection(house: House, turn: Turn, known: Size, sight: Sight, verdic
     calibration = _frozen(verdict, estimate, known.learned.calibration)
     tokens = measured(estimate, calibration)
     added = output if adds and (verdict.limit_kind or kind) == "total" else 0
+    _learn(house, turn, verdict, estimate, added=added)
     # The surface in the rejected body names its epoch; a body without one is compared with the load made now.
     record = sight.applied.record if sight.entry is not None else looked.applied.record
     return _Rejection(
@@ -149,6 +150,12 @@ async def _packed(
     return several
 
 
+def _learn(house: House, turn: Turn, verdict: Verdict, estimate: int, *, added: int) -> None:
+    """Take the count of a refusal as its meter's word, unless requested output may be in it."""
+    if verdict.requested and estimate > 0 and not added:
+        house.learning.calibration(turn.keys, verdict.requested / estimate)
+
+
 def _seen(turn: Turn, sight: Sight, calibration: float) -> Seen:
     return Seen(
         epoch=sight.applied.record.epoch,
@@ -168,9 +175,3 @@ def _frozen(verdict: Verdict, estimate: int, calibration: float) -> float:
         return calibration
     low, high = _CALIBRATION
     return min(high, max(low, verdict.requested / estimate))
-
-
-async def _still_there() -> bool:
-    """A client that left cancels this task: the checkpoint is where it takes effect."""
-    await asyncio.sleep(0)
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from proxy.errors import Answer
-from proxy.message import Outgoing
+from proxy.message import Outgoing, own
 from proxy.steps.report import Report
 from proxy.upstream import Outcome, UpstreamError
 from proxy.upstream.reply import Reply
@@ -36,16 +36,9 @@ def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None]
 
 
 def refusal(answer: Answer, report: Report, dialect: str | None = None) -> Outgoing:
-    """Make an answer of our own, in the dialect's error shape."""
+    """Give an answer of our own, in the dialect's error shape, and log the request's line."""
     report.log(answer.status)
-    body = answer.body(dialect)
-    headers = (
-        ("Content-Type", "application/json"),
-        ("Content-Length", str(len(body))),
-        ("x-carryon-error", answer.code),
-        *answer.headers,
-    )
-    return Outgoing(status=answer.status, headers=headers, body=body)
+    return own(answer, dialect)
 
 
 def unreached(error: UpstreamError) -> Answer:

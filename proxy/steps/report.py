@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from proxy import events
+from proxy.core.identity import opaque
 from proxy.dialects import Completion
 from proxy.message import Headers
 
@@ -42,7 +43,7 @@ class Report:
         if self.generation:
             found.append(("x-carryon-generation", str(self.generation)))
         if self.conversation:
-            found.append(("x-carryon-conversation", self.conversation.rpartition(".")[2]))
+            found.append(("x-carryon-conversation", opaque(self.conversation)))
         if self.raw is not None and self.sent is not None:
             found.append(("x-carryon-tokens", f"raw={self.raw}, sent={self.sent}"))
         if self.skip and self.action == "pass":
@@ -59,7 +60,7 @@ class Report:
             level=logging.INFO,
             upstream=self.upstream,
             model=self.model,
-            conversation=self.conversation.rpartition(".")[2] or None,
+            conversation=opaque(self.conversation) or None,
             action=self.action,
             skip=self.skip or None,
             generation=self.generation or None,

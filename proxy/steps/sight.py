@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from proxy import events
 from proxy.core.identity import covered_digests
 from proxy.core.meter import measured, parts
 from proxy.core.surface import raw_projection
 from proxy.house import House
+from proxy.message import Headers
 from proxy.policy import Limits, limits
 from proxy.steps.turn import Turn
 from proxy.store import Entry, Learned, Record, Records, StoreError
@@ -26,6 +29,7 @@ __all__ = [
     "evident",
     "force",
     "forced",
+    "forgotten",
     "look",
     "size",
     "suits",
@@ -85,8 +89,9 @@ def size(house: House, turn: Turn) -> Size:
     """Find what the upstream's window asks of this turn; starts asking what is not known."""
     learned = house.learning.known(turn.keys)
     upstream = house.settings.upstreams[turn.destination.name]
-    headers = tuple(pair for pair in turn.passage.call.headers if pair[0].lower() in _ASKING)
-    window = house.windows.known(upstream, turn.model, headers=headers, learned=learned.limit)
+    window = house.windows.known(upstream, turn.model, headers=_asking(turn), learned=learned.limit)
+    if window is None and not house.windows.asking(upstream, turn.model):
+        _warn_once(house, turn)
     return Size(window=window, limits=_limits(turn, window), learned=learned)
 
 
@@ -128,7 +133,7 @@ async def look(house: House, turn: Turn, known: Size, records: Records | None = 
         applied = await _applied(house, turn, known, record, records)
     except StoreError:
         applied, away = Applied(record=record, projection=raw_projection(turn.transcript)), True
-    if applied.entry is not None and not away:
+    if applied.entry is not None and not away and turn.may_mark:
         _mark_applied(house, turn, applied.entry)
     return Sight(applied=applied, records=records, body=_body(turn, applied), looked=not away, store_away=away)
 
@@ -152,17 +157,19 @@ def force(house: House, turn: Turn) -> None:
         house.background.spawn(house.note(turn.conversation, _FORCE, value))
 
 
-def forced(house: House, turn: Turn, sight: Sight) -> bool:
-    """Whether this transcript goes on one that is to be packed; the note serves once."""
+def forced(turn: Turn, sight: Sight) -> bool:
+    """Whether this transcript goes on one that is to be packed."""
     covered, _, digest = dict(sight.applied.record.notes).get(_FORCE, "").partition(":")
     if not covered.isdecimal():
         return False
     bound = covered_digests(turn.transcript.digests, (int(covered),)).get(int(covered))
-    if bound is None or bound.hex() != digest:
-        return False
+    return bound is not None and bound.hex() == digest
+
+
+def forgotten(house: House, turn: Turn) -> None:
+    """Remove that note: it serves for one attempt."""
     house.forced.put(turn.conversation, value=False)
     house.background.spawn(house.note(turn.conversation, _FORCE, ""))
-    return True
 
 
 async def estimated(house: House, turn: Turn, sight: Sight) -> int:
@@ -200,6 +207,20 @@ def _body(turn: Turn, applied: Applied) -> bytes | None:
     if applied.entry is None:
         return None
     return turn.dialect.render(turn.transcript, applied.projection.items)
+
+
+def _asking(turn: Turn) -> Headers:
+    """The credential with which the upstream is asked for its windows: the client's, ours, the operator's."""
+    own = {turn.destination.api_key_header.lower(), *(name.lower() for name, _ in turn.destination.headers)}
+    return tuple(pair for pair in turn.passage.call.headers if pair[0].lower() in _ASKING | own)
+
+
+def _warn_once(house: House, turn: Turn) -> None:
+    """Nobody knows this model's window: no pressure for it (SPEC 6.1)."""
+    key = f"window of {turn.model} at {turn.destination.name}"
+    if house.warned.get(key) is None:
+        house.warned.put(key, value=True)
+        events.emit("window-unknown", level=logging.WARNING, upstream=turn.destination.name, model=turn.model)
 
 
 def _limits(turn: Turn, window: Window | None) -> Limits | None:

@@ -5,15 +5,15 @@ All of it is decided before anything is asked or sent; the result is frozen.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from proxy import routes
-from proxy.core import identity
+from proxy.core import identity, split
 from proxy.core.transcript import Transcript
 from proxy.dialects import Dialect
-from proxy.encodings import TooLargeError, codings, decode, ratio_bound
 from proxy.errors import Answer
 from proxy.house import Destination, House
 from proxy.learning import Keys, keys
@@ -49,9 +49,9 @@ class Passage:
 class Turn:
     """One turn of a conversation. `passage` is the request as the client sent it.
 
-    `may_write` is false where nothing new may be stored (`x-carryon: no-store`, dry run);
-    `may_recover` where an overflow must be handed over, `hindrance` then says why;
-    `may_pack` where pressure must not start.
+    `may_write` is false where nothing new may be stored: no surface, no note, nothing learned (`x-carryon:
+    no-store`, dry run). `may_pack` is false where pressure must not start. `hindrance` says why an overflow
+    must be handed over, empty where it may be recovered.
     """
 
     passage: Passage
@@ -77,8 +77,13 @@ class Turn:
 
     @property
     def opaque(self) -> str:
-        """The conversation's id as logs and headers name it: without the tenant."""
-        return self.conversation.rpartition(".")[2]
+        """The conversation's id as logs and headers name it."""
+        return identity.opaque(self.conversation)
+
+    @property
+    def may_mark(self) -> bool:
+        """Whether surfaces may be noted as applied, proven or retired: under `no-store` too, for its own sake."""
+        return not self.policy.dry_run
 
     def call(self, body: bytes | None) -> Call:
         """Make the call that sends `body` in place of the client's, None for the client's own bytes."""
@@ -97,8 +102,6 @@ def read(house: House, incoming: Incoming) -> Turn | Passage | Answer:
         passage = _passage(house, incoming, where, dialect, transcript)
     except routes.NoRouteError as error:
         return Answer(status=404, code="PROXY_NOT_FOUND", message=str(error))
-    except TooLargeError:
-        return Answer(status=413, code="PROXY_BODY_TOO_LARGE", message="the request body grows too much when decoded")
     if passage is None:
         return _NO_KEY
     if dialect is None or transcript is None:
@@ -119,18 +122,11 @@ def spoken(incoming: Incoming) -> str | None:
 
 
 def _transcript(house: House, incoming: Incoming, dialect: Dialect | None, model: str) -> Transcript | None:
-    """Split the body, None where that cannot be done. Raises `TooLargeError`."""
-    if dialect is None or not isinstance(incoming.body, bytes):
+    """Split the body, None where that cannot be done."""
+    if dialect is None or incoming.plain is None:
         return None
-    names = codings(incoming.headers)
-    body = incoming.body
-    if names:
-        decoded = decode(body, names, ratio_bound(len(body), house.settings.listen.max_body))
-        if decoded is None:
-            return None
-        body = decoded
     try:
-        return dialect.split(body, model=model)
+        return dialect.split(incoming.plain, model=model)
     except Exception:  # noqa: BLE001 - a body we fail to split goes on as it came
         house.fault("a request that could not be split is forwarded as it came")
         return None
@@ -140,8 +136,10 @@ def _passage(
     house: House, incoming: Incoming, where: routes.Address, dialect: Dialect | None, transcript: Transcript | None
 ) -> Passage | None:
     """Make the request as it goes on; None where a key of this proxy is missing."""
-    model = transcript.envelope.model if transcript else where.deployment
-    target = routes.choose(where, house.upstreams, model)
+    # Where the path or the configuration leave no choice, the body need not name one.
+    chooses = where.upstream is None and len(house.upstreams) > 1
+    model = transcript.envelope.model if transcript else _model(incoming.plain) if chooses else None
+    target = routes.choose(where, house.upstreams, model or where.deployment)
     destination = next(known for known in house.upstreams if known.name == target.name)
     headers = outbound(incoming.headers)
     if house.settings.tenant.by == "header":
@@ -161,6 +159,17 @@ def _passage(
     return Passage(
         call=call, destination=destination, dialect=dialect.name if dialect else None, inspect=dialect is not None
     )
+
+
+def _model(body: bytes | None) -> str | None:
+    """The model that a body names which nobody splits: of another dialect, or of no shape we know."""
+    fields = split.fields(body) if body else None
+    start, stop = (fields or {}).get("model", (0, 0))
+    try:
+        model = json.loads(body[start:stop]) if body else None
+    except (ValueError, RecursionError):
+        return None
+    return model if isinstance(model, str) else None
 
 
 def _turn(

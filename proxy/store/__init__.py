@@ -140,8 +140,11 @@ class Ledger(Records, Protocol):
         """Load the learned limit and the calibration (SPEC 8.5)."""
         ...
 
-    async def learn_limit(self, limit_key: str, limit: int) -> None:
-        """Lower or set the learned limit: at least 1,024; lowering by more than half needs a second sighting."""
+    async def learn_limit(self, limit_key: str, limit: int, window: int = 0) -> None:
+        """Lower or set the learned limit, at least 1,024, where the window known without it is `window` (0: unknown).
+
+        Lowering by more than half below what holds needs a second sighting.
+        """
         ...
 
     async def learn_calibration(self, calibration_key: str, ratio: float) -> None:

@@ -176,10 +176,10 @@ class RedisLedger:
         except ValueError as error:
             raise StoreError(self._contact.warn(error)) from error
 
-    async def learn_limit(self, limit_key: str, limit: int) -> None:
+    async def learn_limit(self, limit_key: str, limit: int, window: int = 0) -> None:
         """Lower or set the learned limit (`lua/limit.lua`); below 1,024 it is ignored."""
         if limit >= LEAST_LIMIT:
-            await self._contact.one(LIMIT((keys.model(limit_key),), limit, self._ttl))
+            await self._contact.one(LIMIT((keys.model(limit_key),), limit, self._ttl, window))
 
     async def learn_calibration(self, calibration_key: str, ratio: float) -> None:
         """Fold one observed ratio into the calibration; what is not a positive number is ignored."""

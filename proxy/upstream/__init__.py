@@ -64,7 +64,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Time-outs in seconds, sizes in bytes (SPEC 9.2, 10.5).
+    """Time-outs in seconds, sizes in bytes (rules 9.2, 10.5).
 
     `refusal` bounds how much of an error is read to inspect it, `spare` how long the rest of an
     overflowed stream is awaited before recovery begins. `idle` is how long an unused connection is kept.

@@ -39,7 +39,7 @@ class Client:
             max_field_size=LINE,
             max_headers=MAX_HEADERS,
         )
-        # aiohttp sends a GET twice where a kept connection died under it; here nothing is (SPEC 3.4).
+        # aiohttp sends a GET twice where a kept connection died under it; here nothing is (rule 3.4).
         self._session._retry_connection = False  # noqa: SLF001 - it has no public switch
 
     async def send(

@@ -1,4 +1,4 @@
-"""Hold a reply until it is delivered, overflowed or refused (SPEC 9), keeping its raw bytes."""
+"""Hold a reply until it is delivered, overflowed or refused (rule 9), keeping its raw bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How big a model's window is (SPEC 6.1).
+"""How big a model's window is (rule 6.1).
 
 `windows` answers at once from what is at hand and asks in the background; `reported` reads what
 upstreams answer, `packaged` reads litellm's table as data.

@@ -1,4 +1,4 @@
-"""How big is this model's window (SPEC 6.1)? YAML, what the upstream reports, litellm's table, what was learned.
+"""How big is this model's window (rule 6.1)? YAML, what the upstream reports, litellm's table, what was learned.
 
 `Windows.known` answers at once from what is at hand and starts the asking in the background, so no
 request ever waits for it. What a reply of an upstream means is `reported`, the table `packaged`.
@@ -47,7 +47,7 @@ _ABSENT = frozenset({404, 405, 501})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A window in tokens. `adds_output`: the server adds the requested output to the prompt (SPEC 6.2)."""
+    """A window in tokens. `adds_output`: the server adds the requested output to the prompt (rule 6.2)."""
 
     tokens: int
     kind: WindowKind
@@ -146,9 +146,14 @@ class Windows:
     async def _read_table(self) -> None:
         try:
             self._table = await asyncio.to_thread(self._load)
-        except Exception:  # noqa: BLE001 a broken package of somebody else must not break requests
+        except Exception:  # noqa: BLE001 - a broken package of somebody else must not break requests
             _LOG.warning("the packaged table of windows cannot be read", exc_info=True)
             self._table = packaged.Table({})
+
+    def asking(self, upstream: UpstreamSettings, model: str) -> bool:
+        """Whether nothing is known yet only because the first answer, or the packaged table, is still to come."""
+        asked, name = self._asked.get(upstream.base_url), self._policies(upstream.name, model).like or model
+        return self._table is None or (asked is not None and name in asked.flights and name not in asked.answers)
 
     async def warm(self) -> None:
         """Read the packaged table now, so that the first request finds it."""
@@ -222,7 +227,7 @@ class Windows:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 status, data = await self._ask(method, url, headers, body)
-        except Exception:  # noqa: BLE001 asking is a courtesy: nothing may come of its failure
+        except Exception:  # noqa: BLE001 - asking is a courtesy: nothing may come of its failure
             _LOG.debug("asking for a window failed", exc_info=True)
             return 0, b""
         return (status, data) if len(data) <= REPLY_BYTES else (0, b"")

@@ -209,7 +209,7 @@ def test_redis_away_is_ready_but_degraded(tmp_path: Path) -> None:
         (admin,) = re.findall(r"probes +(\S+)", carryon.said)
         assert asked(admin) == {"status": "ready", "degraded": []}
         for _ in range(3):
-            posted = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode())  # noqa: S310
+            posted = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode())  # noqa: S310 - our own address
             with pytest.raises(urllib.error.HTTPError, match="502"):
                 urllib.request.urlopen(posted, timeout=10)  # noqa: S310 - our own address
         assert asked(admin) == {"status": "ready", "degraded": ["redis"]}

@@ -19,6 +19,7 @@ class Accidental(RedisLedger):
         self.before: Meddling | None = None
         self.commits = 0
         self.lose_commit = False
+        self.refuse = False
         self.lose_reply = False
         self.lose_loads = False
         self.lose_surfaces = False
@@ -35,6 +36,8 @@ class Accidental(RedisLedger):
             await self.held.wait()
         if self.lose_commit:
             raise StoreError("never sent")
+        if self.refuse:
+            return Commit.REFUSED
         found = await super().commit(conversation, loaded, entry, surface, wait=wait)
         if self.lose_reply:
             raise StoreError("the reply was lost")

@@ -13,7 +13,7 @@ from dataclasses import replace as changed
 from typing import Literal
 
 from proxy.compaction.job import Proposed, TurnedDown, View
-from proxy.core.meter import Meter
+from proxy.core.meter import Meter, measured
 from proxy.core.ranges import units
 from proxy.core.surface import Carry, Keep, Projection, Put, raw_projection, replace
 from proxy.core.transcript import Item, Transcript
@@ -108,12 +108,14 @@ class ScriptedJob:
         goal: int | None = None,
         requested: int | None = None,
         seconds: float = 30.0,
+        calibration: float = 1.0,
     ) -> None:
         self.policy = policy or Policy()
         self.limits: Limits = limits(self.policy, window=window, kind="total", requested=requested)
         self.trigger: Literal["pressure", "overflow"] = trigger
         self.goal = goal if goal is not None else (self.limits.low_water if trigger == "pressure" else self.limits.fit)
         self.seconds_left = seconds
+        self.calibration = calibration
         self.now = raw_projection(transcript)
         self.script = list(answers)
         self._seen: tuple[Projection, View] | None = None
@@ -137,15 +139,16 @@ class ScriptedJob:
             dialect=CHAT,
             trigger=self.trigger,
             items=now.items,
-            tokens=tuple(METER.item(item) for item in now.items),
+            tokens=tuple(measured(METER.item(item), self.calibration) for item in now.items),
             units=units(now.items),
-            envelope=METER.envelope(now.transcript.envelope),
+            envelope=measured(METER.envelope(now.transcript.envelope), self.calibration),
             fixed=now.fixed,
             goal=self.goal,
             limits=self.limits,
             policy=self.policy,
             carry=now.carry,
             covered=now.covered,
+            calibration=self.calibration,
         )
 
     def grown(self, *messages: dict[str, object]) -> None:
@@ -162,7 +165,7 @@ class ScriptedJob:
 
     def measure(self, raws: Sequence[bytes]) -> int:
         """Estimated tokens of rendered items."""
-        return sum(METER.raw(raw) for raw in raws)
+        return sum(measured(METER.raw(raw), self.calibration) for raw in raws)
 
     async def propose(
         self, parts: Sequence[Put | Keep], through: int, *, carry: Carry | None = None, summary: str = "prune"
@@ -189,7 +192,7 @@ class ScriptedJob:
         plan = replace(self.now, parts, through, CHAT.item, carry=self.now.carry, summary="")
         if plan is None:
             return "no surface"
-        after = view.envelope + sum(METER.item(item) for item in plan.projection.items)
+        after = view.envelope + sum(measured(METER.item(item), self.calibration) for item in plan.projection.items)
         kept = {item.key for item in plan.projection.items}
         if any(item.facts.role in ("system", "developer") and item.key not in kept for item in view.items):
             return "system text is kept"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.compaction import summarise
 from proxy.compaction.builtin import Builtin
 from proxy.compaction.carrier import ACKNOWLEDGEMENT, is_carrier
 from proxy.compaction.job import TurnedDown
@@ -87,6 +90,40 @@ def test_a_summary_is_asked_on_the_live_prefix() -> None:
     assert rungs(job) == ["S1"]
     assert "Everything that matters was noted" in job.texts()[0]
     assert job.surfaces[0][1].outline == {"summary": (a_summary().text,)}
+
+
+def test_a_summary_request_fits_also_where_the_meter_is_corrected_downwards() -> None:
+    """A calibration below one may be wrong for the head: only what fits uncorrected is sent, else the outline."""
+    transcript = conversation(*talk(32_000, 1.8))
+    job = run(ScriptedJob(transcript, window=32_000, answers=[a_summary()], calibration=0.5))
+    assert (rungs(job), job.asked) == (["S4"], [])
+    job = run(ScriptedJob(conversation(*talk(32_000, 0.85)), window=32_000, answers=[a_summary()], calibration=0.999))
+    assert rungs(job) == ["S1"]
+
+
+def test_a_reply_that_is_no_summary_is_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Which model, and how its reply ended; the outline or nothing takes its place."""
+    bad = Completion(text="Sorry, no.", finish="stop", model="m")
+    with caplog.at_level("INFO"):
+        run(ScriptedJob(conversation(*talk(32_000, 0.85)), window=32_000, answers=[bad]))
+    (record,) = [record for record in caplog.records if record.getMessage() == "summary-rejected"]
+    assert (record.levelname, record.__dict__["model"], record.__dict__["finish"]) == ("WARNING", "m", "stop")
+    assert "Sorry" not in str(vars(record))
+
+
+def test_a_reply_is_judged_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile one of some megabytes takes half a second to count, for which every stream would stand still."""
+    judges: list[threading.Thread] = []
+
+    def accepted(answer: Completion | None, asked: str, head: Iterable[str]) -> str | None:
+        judges.append(threading.current_thread())
+        return judged(answer, asked, head)
+
+    judged = summarise.accepted
+    monkeypatch.setattr(summarise, "accepted", accepted)
+    run(ScriptedJob(conversation(*talk(32_000, 0.85)), window=32_000, answers=[a_summary()]))
+    assert judges
+    assert threading.main_thread() not in judges
 
 
 def test_the_tail_starts_with_the_assistant_or_an_acknowledgement_stands_before_it() -> None:

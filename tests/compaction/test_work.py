@@ -13,7 +13,8 @@ import pytest
 
 from proxy.compaction.flights import Flights
 from proxy.compaction.job import Job, Proposed, TurnedDown
-from proxy.compaction.work import Committed, Patience, Subject, Work
+from proxy.compaction.patience import Patience
+from proxy.compaction.work import Committed, Subject, Work
 from proxy.core.meter import Meter
 from proxy.core.surface import Carry, Keep, Put
 from proxy.core.transcript import Transcript
@@ -274,6 +275,14 @@ async def test_a_commit_that_never_arrives_is_none(ledger: Accidental, conversat
     assert work.commits == []
 
 
+async def test_a_commit_that_the_script_refuses_says_so(ledger: Accidental, conversation: str) -> None:
+    """It was answered: that is another thing than a commit of which nobody knows."""
+    work = await work_on(subject(ledger, conversation))
+    ledger.refuse = True
+    assert await work.propose(PARTS, 5) == TurnedDown(reason="refused", final=True)
+    assert work.commits == []
+
+
 async def test_a_commit_that_cannot_be_looked_up_is_unconfirmed(ledger: Accidental, conversation: str) -> None:
     """The store went away after it: whether it landed is not assumed."""
     work = await work_on(subject(ledger, conversation))
@@ -410,17 +419,36 @@ async def test_patience_is_shared_by_all_rounds(ledger: Accidental, conversation
     assert len(post.bodies) == 1
 
 
-async def test_only_waiting_spends_patience() -> None:
-    """By the clock, and never below nothing."""
-    now = [0.0]
-    patience = Patience(10.0, clock=lambda: now[0])
+async def test_a_summariser_is_judged_by_what_was_taken_for_a_summary(
+    ledger: Accidental, other: Accidental, conversation: str
+) -> None:
+    """Unasked: no judgement. Asked: a failure until a model's summary is proposed, whatever becomes of the commit."""
+    work = await work_on(subject(ledger, conversation, post=Summariser(SUM)))
+    assert (work.summarised, work.idle) == (None, True)
+    await work.propose([Put(spelt(user("s"))), Keep(0, 1)], 1, summary="S1")
+    assert (work.summarised, work.idle) == (None, False)
+    await work.ask(work.view.items[:3], "sum up", max_tokens=9)
+    assert work.summarised is False
+    await work.propose([SUMMARY], 3, summary="S4")
+    assert work.summarised is False
+    ledger.before = lambda: packed_by(other, conversation, TALK)
+    assert isinstance(await work.propose(PARTS, 5, summary="S1"), TurnedDown)
+    assert work.summarised is True
 
-    async def takes(seconds: float) -> Completion | None:
-        now[0] += seconds
-        return ANSWER
 
-    now[0] += 100
-    assert await patience.waiting(takes(4)) == ANSWER
-    assert (patience.left, patience.waited) == (6.0, 4.0)
-    assert await patience.waiting(takes(7)) == ANSWER
-    assert (patience.left, patience.waited) == (0.0, 11.0)
+async def test_a_summary_nobody_waited_for_is_not_judged(ledger: Accidental, conversation: str) -> None:
+    """Its client left: that says nothing of the summariser."""
+    work = await work_on(subject(ledger, conversation, post=Summariser(SUM, after=10)))
+    asking = asyncio.create_task(work.ask(work.view.items, "sum up", max_tokens=9))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert (work.summarised, work.idle) == (None, False)
+
+
+async def test_a_calibration_below_one_does_not_shrink_the_worst_case(ledger: Accidental, conversation: str) -> None:
+    """What the meter estimates is the least that a budget with a hard edge counts with."""
+    low = (await work_on(subject(ledger, conversation, calibration=0.5))).view
+    high = (await work_on(subject(ledger, conversation, calibration=2.0))).view
+    assert (low.worst(100), high.worst(100)) == (200, 100)

@@ -1,4 +1,4 @@
-"""SPEC 7.3: a retry is authorised if and only if one load shows all of it."""
+"""rule 7.3: a retry is authorised if and only if one load shows all of it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ CASES: dict[str, tuple[dict[str, object], str | None]] = {
     "all of it": ({}, None),
     "no record before": ({"rejected": replace(REJECTED, epoch=None, generation=0)}, None),
     "durability not confirmed": ({"now": None}, "unconfirmed"),
-    "unconfirmed wins over everything": ({"now": None, "client_there": False}, "unconfirmed"),
-    "the client is gone": ({"client_there": False}, "late"),
+    "unconfirmed wins over everything": ({"now": None, "problem": "x"}, "unconfirmed"),
     "another epoch": ({"now": replace(NOW, epoch="f")}, "no-advance"),
     "another epoch with a far higher generation": ({"now": replace(NOW, epoch="f", generation=99)}, "no-advance"),
     "the record is gone": ({"now": replace(NOW, epoch=None, generation=0)}, "no-advance"),
@@ -47,7 +46,7 @@ CASES: dict[str, tuple[dict[str, object], str | None]] = {
 @pytest.mark.parametrize(("differs", "reason"), CASES.values(), ids=CASES)
 def test_every_branch_of_the_rule(differs: dict[str, object], reason: str | None) -> None:
     """One thing missing, and the original error goes out with the reason."""
-    asked: dict[str, object] = {"rejected": REJECTED, "now": NOW, "fit": FIT, "problem": None, "client_there": True}
+    asked: dict[str, object] = {"rejected": REJECTED, "now": NOW, "fit": FIT, "problem": None}
     asked |= differs
     rejected, now = asked.pop("rejected"), asked.pop("now")
     expected = Authorised() if reason is None else Denied(reason=reason)
@@ -64,19 +63,12 @@ SEEN = st.builds(
 FITS = st.builds(Fit, limit=st.none() | st.integers(1, 1_500), output=st.integers(0, 500))
 
 
-@given(SEEN, st.none() | SEEN, FITS, st.none() | st.just("x"), st.booleans())
-def test_authorised_implies_the_whole_of_7_3(
-    rejected: Seen,
-    now: Seen | None,
-    fit: Fit,
-    problem: str | None,
-    client_there: bool,  # noqa: FBT001
-) -> None:
+@given(SEEN, st.none() | SEEN, FITS, st.none() | st.just("x"))
+def test_authorised_implies_the_whole_of_7_3(rejected: Seen, now: Seen | None, fit: Fit, problem: str | None) -> None:
     """Whatever is compared: no retry without a strictly greater generation, the same epoch, another body that fits."""
-    if authorise(rejected, now, fit=fit, problem=problem, client_there=client_there) != Authorised():
+    if authorise(rejected, now, fit=fit, problem=problem) != Authorised():
         return
     assert now is not None
-    assert client_there
     assert problem is None
     assert now.epoch is not None
     assert rejected.epoch in (None, now.epoch)
@@ -95,7 +87,7 @@ def test_everything_in_place_is_always_authorised(rejected: Seen, now: Seen, fit
         and now.body != rejected.body
         and fits(rejected.tokens, now.tokens, fit)
     )
-    assert (authorise(rejected, now, fit=fit, problem=None, client_there=True) == Authorised()) == holds
+    assert (authorise(rejected, now, fit=fit, problem=None) == Authorised()) == holds
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), FITS)

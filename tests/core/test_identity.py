@@ -20,6 +20,7 @@ from proxy.core.identity import (
     credentials,
     framed,
     load_unique,
+    opaque,
     scope,
     tenant,
 )
@@ -223,3 +224,10 @@ def test_a_covered_digest_binds_to_every_item_before_it(
         at = data.draw(st.integers(0, len(digests) - 1))
         other = covered_digests([*digests[:at], b"x" * 32, *digests[at + 1 :]], wanted)
         assert all((other[count] == found[count]) == (count <= at) for count in found if digests[at] != b"x" * 32)
+
+
+def test_an_opaque_id_does_not_tell_the_tenant() -> None:
+    """Logs and headers name the conversation only (rule 13.2)."""
+    one = named(user("a"))
+    assert one == f"t.{opaque(one)}"
+    assert opaque("") == ""

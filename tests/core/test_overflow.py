@@ -3,13 +3,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from proxy.core.overflow import Kind, classify, classify_row, is_overflow_sentence, means_overflow
+from proxy.core.overflow import Kind, classify, means_overflow
 
 OVERFLOW = Kind.CONTEXT_WINDOW_EXCEEDED
 PROMPT = "prompt is too long: 210000 tokens > 200000 maximum"
@@ -18,28 +15,6 @@ PROMPT = "prompt is too long: 210000 tokens > 200000 maximum"
 def error(message: str, **fields: object) -> dict[str, object]:
     """Build OpenAI's envelope."""
     return {"error": {"message": message, "type": "invalid_request_error", **fields}}
-
-
-def test_every_unambiguous_line_of_the_fixture_is_right(
-    refusals: list[dict[str, Any]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Verdict, limit and requested tokens, and whether compaction cures it, wherever the fixture says."""
-    wrong = []
-    right = 0
-    for row in refusals:
-        verdict = classify_row(row)
-        overflow = row["verdict"] == "CONTEXT_WINDOW_EXCEEDED"
-        same = (verdict.kind is OVERFLOW) is overflow
-        if overflow:
-            same = same and (verdict.limit, verdict.requested) == (row["limit"], row["requested"])
-            same = same and row.get("compactable", verdict.compactable) == verdict.compactable
-        right += same and not row.get("ambiguous", False)
-        if not same and not row.get("ambiguous"):
-            wrong.append((row["id"], verdict))
-    with capsys.disabled():
-        print(f"\noverflow fixture: {right} unambiguous lines right, {len(wrong)} wrong")
-    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -184,19 +159,6 @@ def test_content_is_never_read() -> None:
         assert classify(status=200, body=body, in_band=True).kind is Kind.OTHER
 
 
-def test_a_sentence_counts_only_as_a_whole() -> None:
-    """The one exception for content: a first delta that is nothing but the overflow sentence."""
-    sentence = "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it"
-    assert is_overflow_sentence(sentence)
-    assert is_overflow_sentence(
-        "the request exceeds the available context size. try increasing the context size or enable context shift"
-    )
-    assert not is_overflow_sentence(f"The server says: {sentence}")
-    assert not is_overflow_sentence(f"{sentence} That means your prompt is long.")
-    assert not is_overflow_sentence("context_length_exceeded")
-    assert not is_overflow_sentence("")
-
-
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
@@ -208,55 +170,9 @@ def test_a_sentence_counts_only_as_a_whole() -> None:
         (7, False),
     ],
 )
-def test_finish_reasons_that_only_an_overflow_has(reason: object, expected: bool) -> None:  # noqa: FBT001
+def test_finish_reasons_that_only_an_overflow_has(reason: object, expected: bool) -> None:  # noqa: FBT001 - pytest passes it by name
     """Anthropic and z.ai end with a reason of their own."""
     assert means_overflow(reason) is expected
-
-
-ODD = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=20)
-    | st.sampled_from([PROMPT, "error", "context_length_exceeded"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "error",
-                    "message",
-                    "code",
-                    "type",
-                    "choices",
-                    "delta",
-                    "usage",
-                    "response",
-                    "detail",
-                    "base_resp",
-                    "finish_reason",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.dictionaries(
-        st.sampled_from(["id", "status", "headers", "body", "delivery", "event", "endpoint", "preceded_by", "api"]),
-        ODD,
-        max_size=7,
-    ),
-)
-def test_an_odd_line_is_classified_and_never_raises(row: dict[str, object]) -> None:
-    """`carryon classify --jsonl` reads what people paste."""
-    assert classify_row(row).kind in Kind
 
 
 @pytest.mark.parametrize(

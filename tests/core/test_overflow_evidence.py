@@ -123,7 +123,7 @@ def test_an_endless_word_makes_no_search_slow(run: str) -> None:
         ({"a": 1}, False),
     ],
 )
-def test_pages_for_people_say_nothing(value: object, expected: bool) -> None:  # noqa: FBT001
+def test_pages_for_people_say_nothing(value: object, expected: bool) -> None:  # noqa: FBT001 - pytest passes it by name
     """An nginx page or an empty body is no evidence."""
     assert is_empty_or_html(value) is expected
 

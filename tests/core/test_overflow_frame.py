@@ -79,6 +79,6 @@ def test_finish_reasons_of_every_dialect_are_seen() -> None:
         (None, 1000, False),
     ],
 )
-def test_a_full_window_without_output(usage: object, window: int | None, full: bool) -> None:  # noqa: FBT001
+def test_a_full_window_without_output(usage: object, window: int | None, full: bool) -> None:  # noqa: FBT001 - pytest passes it by name
     """At least 99 % of the window, and not a token of output."""
     assert fills_window(usage, window) is full

@@ -288,8 +288,8 @@ def test_the_envelope_holds_what_else_counts() -> None:
         ({"truncation": "disabled"}, False, False),
     ],
 )
-def test_histories_that_lie_elsewhere_are_marked(field: Message, server_history: bool, compacts: bool) -> None:  # noqa: FBT001
-    """SPEC 4.7 and 4.8."""
+def test_histories_that_lie_elsewhere_are_marked(field: Message, server_history: bool, compacts: bool) -> None:  # noqa: FBT001 - pytest passes it by name
+    """rules 4.7 and 4.8."""
     found = CHAT.split(body([], **field))
     assert found is not None
     assert (found.envelope.server_history, found.envelope.compacts) == (server_history, compacts)
@@ -492,7 +492,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("tail", "sse", "prompt"), ENDS.values(), ids=ENDS)
-def test_usage_is_found_in_the_end_of_a_reply(tail: bytes, sse: bool, prompt: int | None) -> None:  # noqa: FBT001
+def test_usage_is_found_in_the_end_of_a_reply(tail: bytes, sse: bool, prompt: int | None) -> None:  # noqa: FBT001 - pytest passes it by name
     """From a copy of its last bytes."""
     found = CHAT.usage(tail, sse=sse)
     assert (found.prompt if found else None) == prompt
@@ -509,8 +509,8 @@ def test_usage_is_found_in_the_end_of_a_reply(tail: bytes, sse: bool, prompt: in
         ({"x-deepseek-harness-compact": "0"}, False),
     ],
 )
-def test_a_clients_own_compaction_is_known_by_its_marks(headers: dict[str, str], own: bool) -> None:  # noqa: FBT001
-    """SPEC 4.8."""
+def test_a_clients_own_compaction_is_known_by_its_marks(headers: dict[str, str], own: bool) -> None:  # noqa: FBT001 - pytest passes it by name
+    """rule 4.8."""
     assert CHAT.own_compaction(headers, "chat/completions", transcript(user("a"))) == own
 
 

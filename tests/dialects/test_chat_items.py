@@ -75,7 +75,7 @@ def test_calls_are_read_in_order() -> None:
         ("", False),
     ],
 )
-def test_a_failure_is_told_by_how_it_begins(text: str, says_so: bool) -> None:  # noqa: FBT001
+def test_a_failure_is_told_by_how_it_begins(text: str, says_so: bool) -> None:  # noqa: FBT001 - pytest passes it by name
     """First words, or an error field near the beginning."""
     assert items.says_error(text) == says_so
 

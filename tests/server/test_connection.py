@@ -174,7 +174,7 @@ async def test_a_kept_connection_ends_when_nothing_comes(serving: Serving) -> No
 async def test_a_long_exchange_is_not_taken_for_a_slow_head(serving: Serving) -> None:
     """The head's time ends with the head."""
 
-    async def slow(incoming):  # noqa: ANN001, ANN202
+    async def slow(incoming):  # noqa: ANN001, ANN202 - as a scripted handler
         from proxy.message import Outgoing
 
         assert incoming.body == b"x"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import threading
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from proxy.encodings import Decoder
 from proxy.message import Incoming, Outgoing
 from proxy.server.intake import Budget, TurnedAwayError
 from tests.sockets import client, exchange, until
@@ -139,6 +143,82 @@ async def test_a_chunked_body_counts_as_it_comes(serving: Serving) -> None:
         assert status(raw) == 503
         assert served.seen == []
         assert served.server.inflight_bytes == 0
+
+
+def zipped(raw: bytes, coding: bytes = b"gzip") -> bytes:
+    """A whole request with this body."""
+    head = b"Content-Encoding: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (coding, len(raw))
+    return POST + head + raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "plain"),
+    [
+        (zipped(gzip.compress(b"hi" * 300_000)), b"hi" * 300_000),
+        (zipped(b"hi", b"identity"), b"hi"),
+        (zipped(b"hi", b"unheard-of"), None),
+        (zipped(b"not gzip"), None),
+        (POST + b"Connection: close\r\n\r\n", b""),
+        (FILES + b"Connection: close\r\nContent-Length: 2\r\n\r\nhi", None),
+    ],
+)
+async def test_a_whole_body_comes_decoded_beside_its_own_bytes(
+    serving: Serving, raw: bytes, plain: bytes | None
+) -> None:
+    """What cannot be decoded goes on as it came."""
+    async with serving() as served:
+        await exchange(served.port, raw)
+    (seen,) = served.seen
+    assert seen.plain == plain
+    assert not isinstance(seen.body, bytes) or raw.endswith(seen.body)
+
+
+async def test_a_bomb_is_413(serving: Serving) -> None:
+    """A body that grows beyond the ratio is not read further, and reaches nobody."""
+    async with serving() as served:
+        raw = await exchange(served.port, zipped(gzip.compress(bytes(3 << 20))))
+        assert served.server.inflight_bytes == 0
+    assert status(raw) == 413
+    assert not served.seen
+
+
+async def test_a_decoded_body_counts_as_in_flight(serving: Serving) -> None:
+    """Small on the wire and large in memory is 503 where there is no room for it (I12)."""
+    body = gzip.compress(bytes(900_000))
+    async with serving(max_inflight_bytes=500_000) as served:
+        raw = await exchange(served.port, zipped(body))
+        assert status(raw) == 503
+        assert served.server.inflight_bytes == 0
+    held: list[int] = []
+
+    async def answer(_: Incoming) -> Outgoing:
+        held.append(served.server.inflight_bytes)
+        return Outgoing(status=200, headers=(), body=b"ok")
+
+    async with serving(answer) as served:
+        await exchange(served.port, zipped(body))
+    assert held == [len(body) + 900_000]
+
+
+async def test_a_large_body_is_decoded_beside_the_loop(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its beginning here, all beyond 256 KiB in a thread."""
+    inline: list[tuple[bool, int]] = []
+    feed = Decoder.feed
+
+    def noted(self: Decoder, data: bytes) -> bytes:
+        found = feed(self, data)
+        inline.append((threading.current_thread() is threading.main_thread(), len(found)))
+        return found
+
+    monkeypatch.setattr(Decoder, "feed", noted)
+    async with serving() as served:
+        await exchange(served.port, zipped(gzip.compress(Random(1).randbytes(1 << 20))))
+        assert sum(size for here, size in inline if here) < (256 + 16) << 10
+        assert [here for here, _ in inline] == sorted((here for here, _ in inline), reverse=True)
+        assert not inline[-1][0]
+        inline.clear()
+        await exchange(served.port, zipped(gzip.compress(b"small" * 1_000)))
+        assert all(here for here, _ in inline)
 
 
 async def test_broken_chunks_are_400(serving: Serving) -> None:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.errors import Answer
 from proxy.message import Headers, Incoming, Outgoing
-from proxy.server.outlet import own
 from proxy.upstream import UpstreamError
 from tests.sockets import client, exchange
 
@@ -29,7 +27,7 @@ async def giving(*chunks: bytes, pause: float = 0.0) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def outgoing(*chunks: bytes, status: int = 200, headers: Headers = (), reason: str = "", pause: float = 0.0):  # noqa: ANN201
+def outgoing(*chunks: bytes, status: int = 200, headers: Headers = (), reason: str = "", pause: float = 0.0):  # noqa: ANN201 - what the outlet takes
     """Make an exchange that answers so."""
 
     async def answer(_: Incoming) -> Outgoing:
@@ -196,11 +194,3 @@ async def test_a_client_that_never_reads_is_cut_off(serving: Serving) -> None:
         async with asyncio.timeout(3):
             await closed.wait()
         assert served.server.active == 0
-
-
-def test_own_answers_say_what_they_are() -> None:
-    """JSON in the dialect's shape, the code as a header, a date."""
-    made = own(Answer(status=404, code="PROXY_X", message="m"), "messages")
-    names = [name for name, _ in made.headers]
-    assert names == ["Content-Type", "Date", "x-carryon-error"]
-    assert b'"type": "error"' in bytes(made.body)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from proxy.store import Entry, Record
 from proxy.surfaces import Applied
 from proxy.upstream import Delivered, Overflowed, Refused
 from proxy.upstream.reply import Reply, Tail, chunks_of
-from tests.houses import closed, furnished, turned
+from tests.houses import closed, furnished, seen, turned
 from tests.phrases import ERROR_FRAME, LONG, OK, delta
 from tests.store.servers import Server
 
@@ -89,6 +90,32 @@ async def test_only_a_refusal_of_the_surface_itself_retires_it(
     assert bool(house.retired.get("op")) is retired
 
 
+async def test_an_error_inside_a_200_retires_the_second_time(house: House, turn: Turn) -> None:
+    """Some upstreams reject a body only there; it counts like a 500 (SPEC 4.10)."""
+    inside = Delivered(reply=reply(), why="error", verdict=OTHER)
+    busy = Delivered(reply=reply(), why="error", verdict=Verdict(kind=Kind.RATE_LIMITED, rule="test"))
+    found = [await retire(house, turn, carrying(turn), outcome) for outcome in (inside, busy, inside)]
+    assert found == [False, False, True]
+
+
+async def test_a_dry_run_proves_and_retires_nothing_and_no_store_learns_nothing(house: House, turn: Turn) -> None:
+    """`no-store` still proves and retires what is stored: that protects the conversation (SPEC 4.10, 10.8, 11.6)."""
+    dry = replace(turn, policy=replace(turn.policy, dry_run=True), may_write=False)
+    ended = reply(body=OK.body)
+    concluded(house, dry, Size(), carrying(turn), Delivered(reply=ended), ended)
+    assert not house.proven.get("op")
+    assert not await retire(house, dry, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
+    unstored = replace(turn, may_write=False)
+    assert await retire(house, unstored, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
+    concluded(house, unstored, Size(), carrying(turn), Delivered(reply=ended), ended)
+    assert house.proven.get("op")
+    verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=4_096)
+    taught(house, unstored, Size(), Overflowed(reply=reply(400), verdict=verdict))
+    await house.background.close(2.0)
+    learned = house.learning.known(turn.keys)
+    assert (learned.limit, learned.calibration) == (0, 1.0)
+
+
 async def test_what_was_proven_or_not_carried_is_not_retired(house: House, turn: Turn) -> None:
     """Proven in the ledger or in this process; and a body without a surface has none to retire."""
     refusal = Refused(reply=reply(400), verdict=OTHER)
@@ -132,13 +159,34 @@ async def test_an_overflow_at_the_end_of_a_stream_forces_the_next_compaction(
     assert bool(house.proven.get("op")) is not forces
 
 
+async def test_the_operators_own_wordings_count_at_the_end_of_a_stream(house: House, turn: Turn) -> None:
+    """`overflow_patterns` of the upstream, as for a reply that is held."""
+    frames = (delta(content="a"), json.dumps({"error": {"message": "the boat is full"}}))
+    ended = reply(body=b"".join(f"data: {frame}\n\n".encode() for frame in frames), kind="text/event-stream")
+    told = replace(turn.destination, overflow_patterns=(re.compile("boat is full"),))
+    turns = (turn, replace(turn, passage=replace(turn.passage, destination=told)))
+    for one, forces in zip(turns, (False, True), strict=True):
+        concluded(house, one, Size(), carrying(turn), Delivered(reply=ended), ended)
+        assert bool(house.forced.get(turn.conversation)) is forces
+
+
+async def test_a_limit_far_below_the_known_window_is_not_believed_at_once(house: House, turn: Turn) -> None:
+    """The first garbled refusal of all changes nothing (SPEC 8.5)."""
+    known, _ = await seen(house, turn)
+    verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=1_500)
+    for believed in (0, 1_500):
+        taught(house, turn, known, Overflowed(reply=reply(400), verdict=verdict))
+        await house.background.close(2.0)
+        assert house.learning.known(turn.keys).limit == believed
+
+
 async def test_usage_calibrates_and_refusals_teach_limits(house: House, turn: Turn) -> None:
     """Whoever succeeds teaches the meter; whoever is refused teaches the window, recovered or not."""
     ended = reply(body=OK.body)
     concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended), ended)
     assert house.learning.known(turn.keys).calibration == pytest.approx(0.7)
     verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=4_096)
-    taught(house, turn, Overflowed(reply=reply(400), verdict=verdict))
+    taught(house, turn, Size(), Overflowed(reply=reply(400), verdict=verdict))
     await house.background.close(2.0)
     assert house.learning.known(turn.keys).limit == 4_096
 

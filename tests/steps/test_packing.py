@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from proxy.compaction.work import Patience
+from proxy.compaction.patience import Patience
+from proxy.core.surface import Put
+from proxy.dialects.chat import CHAT
 from proxy.house import House
 from proxy.steps import packing
 from proxy.steps.packing import begun, run
@@ -43,14 +45,16 @@ async def house(valkey: Server) -> AsyncIterator[House]:
     await closed(made)
 
 
-async def packs(house: House, compactor: Any, *, seconds: float = 1.0) -> Report:
+async def packs(
+    house: House, compactor: Any, *, seconds: float = 1.0, trigger: Literal["pressure", "overflow"] = "overflow"
+) -> Report:
     """Let a compactor work on the long history."""
     house.compactor = compactor
     turn, patience, report = turned(house, LONG), Patience(seconds), Report()
     known, sight = await seen(house, turn)
     assert known.limits is not None
     work = await begun(
-        house, turn, known, sight, patience, trigger="overflow", limits=known.limits, goal=1, calibration=1.0
+        house, turn, known, sight, patience, trigger=trigger, limits=known.limits, goal=1, calibration=1.0
     )
     await run(house, turn, work, patience, report)
     return report
@@ -145,3 +149,43 @@ async def test_a_summary_is_asked_of_the_conversation_s_own_upstream_with_its_cr
     assert call.body != LONG
     assert 0 < within <= 1.0
     assert ("x-carryon-summary", "model=m-1") in report.headers()
+
+
+class Sums:
+    """A compactor that asks for a summary and proposes it, as one that the ledger may turn down."""
+
+    def __init__(self, *, takes: bool) -> None:
+        self.takes = takes
+
+    async def compact(self, job: Any) -> None:
+        """Ask; propose where it takes the answer for a summary."""
+        answer = await job.ask(job.view.items[:2], "sum up", max_tokens=99)
+        if self.takes:
+            assert (await job.propose((Put(CHAT.user(answer.text)),), 10_000, summary="S1")).reason
+
+
+@pytest.mark.parametrize(("takes", "rests"), [(True, False), (False, True)])
+async def test_the_ladder_hears_of_summaries_and_not_of_commits(house: House, *, takes: bool, rests: bool) -> None:
+    """A summary that was good stays good where its commit did not come about."""
+    said = b'{"model":"m-1","choices":[{"message":{"content":"short"},"finish_reason":"stop"}]}'
+    house.upstream = Asked(Answered(status=200, body=said))  # type: ignore[assignment]
+    for _ in range(2):
+        await packs(house, Sums(takes=takes))
+    turn = turned(house, LONG)
+    assert house.ladder.starts_low(turn.destination.name, turn.model) is rests
+
+
+class Idle:
+    """A compactor that does nothing."""
+
+    async def compact(self, job: Any) -> None:
+        """Return."""
+
+
+async def test_that_nothing_could_be_packed_is_said_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """It is planned again every turn; the log hears of it once for a conversation, and only under pressure."""
+    await packs(house, Idle())
+    assert "nothing-packed" not in [record.getMessage() for record in caplog.records]
+    for _ in range(3):
+        await packs(house, Idle(), trigger="pressure")
+    assert [record.getMessage() for record in caplog.records].count("nothing-packed") == 1

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from proxy.compaction.work import Patience
+from proxy.compaction.patience import Patience
 from proxy.core.surface import Put
 from proxy.dialects.chat import CHAT
 from proxy.house import House
 from proxy.steps.pressure import packed
 from proxy.steps.report import Report
-from proxy.steps.sight import Sight, estimated
+from proxy.steps.sight import Sight, estimated, force
 from tests.houses import closed, furnished, seen, turned
 from tests.phrases import HISTORY, LONG, SHORT, body, message
 from tests.store.servers import Server
@@ -111,3 +111,20 @@ async def test_a_small_conversation_never_writes(house: House, valkey: Server) -
     await seen(house, turn)
     await house.background.close(1.0)
     assert valkey.client().keys(f"*{turn.conversation}*") == []
+
+
+async def test_a_note_that_forces_packing_waits_for_an_attempt(house: House, notes: Notes) -> None:
+    """One request that may not pack does not use it up; the attempt does (SPEC 9.3)."""
+    credential = f"Bearer {secrets.token_hex(8)}"
+    force(house, turned(house, LONG, credential=credential))
+    await house.background.close(1.0)
+    for headers, action, triggers in (
+        ((("x-carryon", "no-store"),), "pass", []),
+        ((), "pressure", ["overflow"]),
+        ((), "pass", ["overflow"]),
+    ):
+        turn, report = turned(house, LONG, *headers, credential=credential), Report()
+        known, sight = await seen(house, turn)
+        await packed(house, turn, known, sight, Patience(1.0), report)
+        await house.background.close(1.0)
+        assert (report.action, notes.triggers) == (action, triggers)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from proxy.compaction.work import Patience
+from proxy.compaction.patience import Patience
 from proxy.core.overflow import Kind, Verdict
 from proxy.house import House
 from proxy.steps.recovery import _frozen, recovered
 from proxy.steps.report import Report
+from proxy.steps.sight import estimated
 from tests.houses import closed, furnished, seen, turned
 from tests.phrases import LONG
 from tests.store.servers import Server
@@ -20,6 +22,10 @@ from tests.store.servers import Server
 def refused(**fields: Any) -> Verdict:
     """An overflow as it was classified."""
     return Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", **fields)
+
+
+#: The long history, with output requested.
+WITH_OUTPUT = json.dumps({**json.loads(LONG), "max_tokens": 500}).encode()
 
 
 class Nobody:
@@ -74,7 +80,7 @@ async def test_what_may_not_be_recovered_is_refused_before_any_work(
 
 
 async def test_a_dry_run_says_what_it_would_do(valkey: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Decide and log, change nothing (SPEC 11.6)."""
+    """Decide and log, change nothing (rule 11.6)."""
     house = furnished(valkey.url, compactor=Nobody(), defaults={"dry_run": True})
     turn = turned(house, LONG)
     known, sight = await seen(house, turn)
@@ -82,3 +88,32 @@ async def test_a_dry_run_says_what_it_would_do(valkey: Server, caplog: pytest.Lo
         assert await recovered(house, turn, known, sight, refused(), Patience(1.0), Report()) is None
     assert "dry-run" in [record.getMessage() for record in caplog.records]
     await closed(house)
+
+
+class Idle:
+    """A compactor that does nothing."""
+
+    async def compact(self, job: Any) -> None:
+        """Return."""
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "learned"),
+    [
+        (LONG, {"requested": 2.0}, 2.0),
+        (LONG, {}, 1.0),
+        (WITH_OUTPUT, {"requested": 2.0, "limit_kind": "input"}, 2.0),
+        (WITH_OUTPUT, {"requested": 2.0, "limit_kind": "total"}, 1.0),
+    ],
+)
+async def test_what_a_refusal_counted_corrects_the_meter(
+    house: House, body: bytes, verdict: dict[str, Any], learned: float
+) -> None:
+    """Unless requested output may be in its count."""
+    house.compactor = Idle()
+    turn = turned(house, body)
+    known, sight = await seen(house, turn)
+    estimate = await estimated(house, turn, sight)
+    counted = {**verdict, "requested": int(verdict["requested"] * estimate)} if "requested" in verdict else verdict
+    await recovered(house, turn, known, sight, refused(**counted), Patience(1.0), Report())
+    assert house.learning.known(turn.keys).calibration == learned

@@ -8,12 +8,24 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.compaction.work import Patience
+from proxy.compaction.patience import Patience
 from proxy.core.surface import Put
 from proxy.dialects.chat import CHAT
 from proxy.house import House
 from proxy.steps.packing import begun
-from proxy.steps.sight import counted, estimated, evident, force, forced, look, size, suits, surely_below, unseen
+from proxy.steps.sight import (
+    counted,
+    estimated,
+    evident,
+    force,
+    forced,
+    forgotten,
+    look,
+    size,
+    suits,
+    surely_below,
+    unseen,
+)
 from proxy.steps.turn import Turn
 from tests.houses import closed, furnished, seen, turned
 from tests.phrases import EDITED, HISTORY, LONG, SHORT, body, note, packed
@@ -111,19 +123,23 @@ async def test_only_few_bytes_of_text_prove_a_request_below(window: int, raw: by
     await closed(house)
 
 
-async def test_a_forced_transcript_is_looked_at_and_packed_once(house: House, turn: Turn) -> None:
+async def test_a_forced_transcript_is_looked_at_until_it_was_tried(house: House, turn: Turn) -> None:
     """The note is found by whoever goes on from that transcript, and by no other branch."""
     force(house, turn)
     await house.background.close(1.0)
     assert not surely_below(house, turn, size(house, turn))
     credential = dict(turn.passage.call.headers)["Authorization"]
     edited = turned(house, body(*EDITED), credential=credential)
-    assert not forced(house, edited, (await seen(house, edited))[1])
+    assert not forced(edited, (await seen(house, edited))[1])
     longer = turned(house, body(*HISTORY, HISTORY[1]), credential=credential)
     sight = (await seen(house, longer))[1]
-    assert forced(house, longer, sight)
+    assert forced(longer, sight)
     await house.background.close(1.0)
-    assert not forced(house, longer, (await seen(house, longer))[1])
+    assert forced(longer, (await seen(house, longer))[1])
+    forgotten(house, longer)
+    await house.background.close(1.0)
+    assert not forced(longer, (await seen(house, longer))[1])
+    assert not house.forced.get(longer.conversation)
 
 
 async def test_while_the_store_is_away_a_look_is_no_evidence() -> None:
@@ -133,3 +149,53 @@ async def test_while_the_store_is_away_a_look_is_no_evidence() -> None:
     sight = await look(house, turn, size(house, turn))
     assert (sight.looked, sight.store_away, sight.body) == (False, True, None)
     await closed(house)
+
+
+async def test_an_unknown_window_is_warned_of_once_and_not_while_it_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By upstream and model (SPEC 6.1)."""
+    house = furnished(defaults={})
+    await house.windows.warm()
+    one, other = turned(house, LONG), turned(house, LONG.replace(b'"m"', b'"n"'))
+
+    def warned() -> list[str]:
+        return [record.__dict__["model"] for record in caplog.records if record.getMessage() == "window-unknown"]
+
+    for turn in (one, other):
+        assert size(house, turn).window is None
+    assert warned() == []
+    for turn in (one, other):
+        await house.windows.ask(house.settings.upstreams[turn.destination.name], turn.model)
+    for turn in (one, one, other):
+        size(house, turn)
+    assert warned() == ["m", "n"]
+    await closed(house)
+
+
+async def test_windows_are_asked_with_the_credential_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its header is called, and with what the operator configured; with nothing else."""
+    upstream = {
+        "base_url": "http://upstream.test/v1",
+        "api_key": "k",
+        "api_key_header": "X-Gateway-Key",
+        "headers": {"X-Team": "ours"},
+    }
+    house, asked = furnished(upstreams={"up": upstream}), list[object]()
+    monkeypatch.setattr(house.windows, "known", lambda *_, headers, **__: asked.append(headers))
+    size(house, turned(house, LONG, ("anthropic-version", "1"), ("X-Other", "1")))
+    assert asked == [(("anthropic-version", "1"), ("x-gateway-key", "k"), ("X-Team", "ours"))]
+    await closed(house)
+
+
+@pytest.mark.parametrize(("header", "dry", "noted"), [("", False, True), ("no-store", False, True), ("", True, False)])
+async def test_a_dry_run_notes_nothing_about_surfaces(
+    house: House, turn: Turn, header: str, *, dry: bool, noted: bool
+) -> None:
+    """A surface that applies under `no-store` is in use: it must not be the first to be dropped (SPEC 4.5)."""
+    await pack(house, turn)
+    headers = (("x-carryon", header),) if header else ()
+    again = turned(house, LONG, *headers, credential=dict(turn.passage.call.headers)["Authorization"])
+    _, sight = await seen(house, replace(again, policy=replace(again.policy, dry_run=dry)))
+    assert sight.entry is not None
+    assert (house.marked.get(sight.entry.operation) is not None) is noted

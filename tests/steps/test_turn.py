@@ -76,6 +76,7 @@ async def test_what_may_be_done_follows_headers_and_policy(
     """Headers only narrow; the policy switches triggers."""
     turn = turned(furnished(defaults=policy), LONG, *headers)
     assert (turn.may_write, turn.may_pack, turn.hindrance) == (may_write, may_pack, hindrance)
+    assert turn.may_mark is ("dry_run" not in policy)
 
 
 async def test_our_own_headers_stay_here_and_the_operators_replace_the_clients() -> None:
@@ -99,11 +100,37 @@ async def test_a_projection_is_sent_as_identity_and_the_client_s_bytes_as_they_c
     assert [name for name, _ in changed.headers] == ["Authorization"]
 
 
-async def test_a_bomb_is_refused() -> None:
-    """A body that grows beyond the ratio is 413, not read."""
-    found = read(furnished(), posted(gzip.compress(b" " * (80 << 20)), ("Content-Encoding", "gzip")))
-    assert isinstance(found, Answer)
-    assert found.status == 413
+QWEN = b'{"model":"qwen-3","input":"hi"}'
+
+
+@pytest.mark.parametrize(
+    ("target", "raw", "headers", "upstream"),
+    [
+        ("/v1/responses", QWEN, (), "local"),
+        ("/v1/messages", QWEN, (), "local"),
+        ("/v1/messages", gzip.compress(QWEN), (("Content-Encoding", "gzip"),), "local"),
+        ("/v1/chat/completions", QWEN, (), "local"),
+        ("/v1/chat/completions", LONG.replace(b'"m"', b'"qwen-3"'), (), "local"),
+        ("/v1/responses", QWEN, (("Content-Encoding", "unheard-of"),), "first"),
+        ("/v1/responses", b'{"model":"qwen-3","model":"m"}', (), "first"),
+        ("/v1/responses", b'{"model":["qwen-3"]}', (), "first"),
+        ("/v1/responses", b'{"input":"qwen-3"}', (), "first"),
+        ("/v1/responses", b"qwen-3", (), "first"),
+        ("/u/first/v1/responses", QWEN, (), "first"),
+        ("/openai/deployments/qwen-3/chat/completions", b'{"input":"hi"}', (), "local"),
+        ("/openai/deployments/qwen-3/chat/completions", b'{"model":"m"}', (), "first"),
+    ],
+)
+async def test_the_model_a_body_names_chooses_the_upstream_in_every_dialect(
+    target: str, raw: bytes, headers: Any, upstream: str
+) -> None:
+    """Also where nobody splits the body (SPEC 11.4)."""
+    house = furnished(
+        upstreams={"first": "http://a.test/v1", "local": {"base_url": "http://b.test/v1", "serves": ["qwen*"]}}
+    )
+    found = read(house, posted(raw, *headers, target=target))
+    assert not isinstance(found, Answer)
+    assert (found.passage if isinstance(found, Turn) else found).call.upstream == upstream
 
 
 @pytest.mark.parametrize("target", ["/v1/../admin", "/u/nobody/v1/chat/completions"])

@@ -307,6 +307,28 @@ async def test_a_limit_below_half_needs_a_second_sighting(ledger: RedisLedger) -
     assert (await ledger.learned("m", "c")).limit == 4_096
 
 
+@pytest.mark.parametrize(
+    ("window", "sightings", "learned"),
+    [
+        (0, (1_500,), 1_500),
+        (128_000, (1_500,), 0),
+        (128_000, (1_500, 1_600), 0),
+        (128_000, (1_500, 1_500), 1_500),
+        (128_000, (64_000,), 64_000),
+        (128_000, (200_000, 1_500), 200_000),
+        (2_000, (128_000, 1_500), 1_500),
+    ],
+)
+async def test_a_known_window_is_a_limit_that_holds(
+    ledger: RedisLedger, server: Server, window: int, sightings: tuple[int, ...], learned: int
+) -> None:
+    """The first refusal of all may be garbled too: it waits for a second sighting, and no longer than others."""
+    for limit in sightings:
+        await ledger.learn_limit("m", limit, window)
+    assert (await ledger.learned("m", "c")).limit == learned
+    assert 0 < server.client().ttl("carryon:1:model:{m}") <= 7 * 86_400
+
+
 async def test_a_limit_below_1024_is_never_learned(ledger: RedisLedger) -> None:
     """No model has such a window."""
     await ledger.learn_limit("m", 1_023)

@@ -75,7 +75,7 @@ async def test_an_http_overflow_is_kept_to_the_byte(calling: Calling, status: st
         (b"zstd", zstandard.compress),
     ],
 )
-async def test_an_encoded_refusal_is_read_and_stays_encoded(calling: Calling, coding: bytes, encode) -> None:  # noqa: ANN001
+async def test_an_encoded_refusal_is_read_and_stays_encoded(calling: Calling, coding: bytes, encode) -> None:  # noqa: ANN001 - whatever the test scripts
     """Only a copy is decoded."""
     body = encode(TOO_LONG)
     headers = b"Content-Encoding: %s\r\n" % coding

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.upstream.conftest import Calling
 
 
-def call(url: str, body: bytes | AsyncIterator[bytes] = b"", *, method: str = "POST", headers=()) -> Call:  # noqa: ANN001
+def call(url: str, body: bytes | AsyncIterator[bytes] = b"", *, method: str = "POST", headers=()) -> Call:  # noqa: ANN001 - whatever the test scripts
     """Make a call to an upstream named `up`."""
     return Call(upstream="up", method=method, url=url, headers=headers, body=body)
 
@@ -197,7 +197,7 @@ async def test_a_stale_connection_is_not_tried_again(calling: Calling, method: s
     assert up.connections == 1
 
 
-async def _drain(outcome) -> bytes:  # noqa: ANN001
+async def _drain(outcome) -> bytes:  # noqa: ANN001 - whatever the test scripts
     return b"".join([chunk async for chunk in outcome.reply])
 
 
@@ -252,7 +252,7 @@ async def _switch(peer: End) -> None:
         (_switch, "malformed", 502),
     ],
 )
-async def test_failures_before_a_reply_have_a_kind(calling: Calling, script, kind: str, status: int) -> None:  # noqa: ANN001
+async def test_failures_before_a_reply_have_a_kind(calling: Calling, script, kind: str, status: int) -> None:  # noqa: ANN001 - whatever the test scripts
     """None of them is sent again."""
     async with raw_upstream(script) as up, calling(connect=0.1, first_byte=0.3) as client:
         with pytest.raises(UpstreamError) as caught:

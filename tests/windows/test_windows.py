@@ -335,6 +335,22 @@ async def test_closing_ends_what_is_under_way(windows: Any) -> None:
     assert ended.is_set()
 
 
+async def test_it_is_told_whether_the_first_answer_is_still_to_come(windows: Any, server: Server, clock: Clock) -> None:
+    """Later questions do not make a model unknown again; `like` asks for the other model."""
+    made, upstream = windows(alias=Policy(like="m")), _upstream(server.url)
+    assert made.asking(upstream, "m")  # the packaged table is not read yet
+    await made.warm()
+    assert not made.asking(upstream, "m")
+    made.known(upstream, "alias", headers=AUTH)
+    assert made.asking(upstream, "alias")
+    await _settled(made, upstream, "alias")
+    await made.ask(upstream, "m", AUTH)
+    assert not made.asking(upstream, "alias")
+    clock.now += 100_000.0
+    made.known(upstream, "alias", headers=AUTH)
+    assert not made.asking(upstream, "alias")
+
+
 async def test_a_broken_table_is_an_empty_one(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """With one warning."""
 

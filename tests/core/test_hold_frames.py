@@ -1,0 +1,50 @@
+"""What one frame means; whole streams are `test_hold`'s."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from proxy.core.hold_frames import DIALECTS, Reading, Signal, reading_of
+from proxy.core.sse import FrameParser
+
+
+def read(dialect: str, data: str, event: str = "") -> Reading:
+    """Read one frame as it comes off the wire."""
+    head = f"event: {event}\n" if event else ""
+    (frame,) = FrameParser().feed(f"{head}data: {data}\n\n".encode())
+    return reading_of(frame, DIALECTS[dialect])
+
+
+def test_text_and_usage_are_handed_on() -> None:
+    """The text of a plain content delta may be an overflow sentence; a usage decides an empty `length`."""
+    said = {"choices": [{"delta": {"content": "Hi"}}], "usage": {"prompt_tokens": 3}}
+    assert read("chat", json.dumps(said)) == Reading(signal=Signal.CONTENT, text="Hi")
+    asked = {"choices": [{"delta": {"content": "Hi", "tool_calls": [{"id": "t"}]}}]}
+    assert read("chat", json.dumps(asked)) == Reading(signal=Signal.CONTENT)
+    ended = {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": {"prompt_tokens": 3}}
+    assert read("chat", json.dumps(ended)) == Reading(signal=Signal.CUT_SHORT, usage={"prompt_tokens": 3})
+
+
+def test_of_several_choices_the_one_that_says_most_decides() -> None:
+    """Content beats an end, an end beats silence."""
+    quiet, ends = {"delta": {"role": "assistant"}}, {"delta": {}, "finish_reason": "stop"}
+    says = {"delta": {"content": "Hi"}}
+    assert read("chat", json.dumps({"choices": [quiet, ends]})).signal is Signal.FINISH
+    assert read("chat", json.dumps({"choices": [ends, says]})).signal is Signal.CONTENT
+
+
+def test_what_echoes_the_request_is_not_parsed() -> None:
+    """`response.created` may hold megabytes: its name is enough, even where its data is broken."""
+    assert read("responses", "{broken", event="response.created").signal is Signal.QUIET
+    assert read("responses", "{broken", event="response.other").signal is Signal.UNKNOWN
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_knows_pings_errors_and_the_end(dialect: str) -> None:
+    """What is the same on every wire is told before the dialect is asked."""
+    assert read(dialect, "ping").signal is Signal.QUIET
+    assert read(dialect, '{"error": {"message": "no"}}').signal is Signal.ERROR
+    assert read(dialect, "[DONE]").signal is Signal.DONE
+    assert read(dialect, '{"type": "surprise"}').signal is Signal.UNKNOWN
