@@ -33,13 +33,15 @@ __all__ = ["exchange"]
 
 #: The status that the log gives a request whose client left before there was one.
 _CLIENT_GONE = 499
+#: Bodies up to this many bytes are read on the event loop: a few milliseconds.
+_INLINE = 262_144
 
 
 async def exchange(house: House, incoming: Incoming) -> Outgoing:
     """Answer one request. What goes wrong is an answer; only cancellation and our own faults after sending raise."""
     report = Report(shown=house.settings.response_headers)
     try:
-        request = read(house, incoming)
+        request = await _read(house, incoming)
         match request:
             case Answer():
                 return refusal(request, report, spoken(incoming))
@@ -54,6 +56,13 @@ async def exchange(house: House, incoming: Incoming) -> Outgoing:
     except asyncio.CancelledError:
         report.log(_CLIENT_GONE)
         raise
+
+
+async def _read(house: House, incoming: Incoming) -> Answer | Passage | Turn:
+    """Read a request; a large body in a thread, since a long history takes over a second."""
+    if isinstance(incoming.body, bytes) and len(incoming.body) > _INLINE:
+        return await asyncio.to_thread(read, house, incoming)
+    return read(house, incoming)
 
 
 async def _passed(house: House, passage: Passage, report: Report) -> Outgoing:
@@ -91,7 +100,7 @@ async def _carried(house: House, turn: Turn, report: Report) -> Outgoing:
 
 
 async def _retried(house: House, turn: Turn, known: Size, again: Sight, refused: Overflowed, report: Report) -> Outcome:
-    """Send once more. Where the upstream rejects our surface as such, the original refusal stands (SPEC 4.10)."""
+    """Send once more. Where the upstream rejects our surface as such, the original refusal stands (rule 4.10)."""
     before, report.action, report.refused = report.action, "overflow-retry", ""
     retried = await _sent(house, turn, known, again, report)
     try:
@@ -108,7 +117,7 @@ async def _retried(house: House, turn: Turn, known: Size, again: Sight, refused:
 
 
 async def _prepared(house: House, turn: Turn, report: Report) -> tuple[Size, Sight, Patience]:
-    """Do everything before sending. A fault of our own costs the client nothing: its bytes go out (SPEC 2.11)."""
+    """Do everything before sending. A fault of our own costs the client nothing: its bytes go out (rule 2.11)."""
     known, sight = Size(), unseen(turn)
     patience = Patience(turn.policy.summary.timeout)
     try:

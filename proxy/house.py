@@ -150,18 +150,20 @@ class House:
     ladder: Ladder = field(default_factory=Ladder)
     flights: Flights[Completion | None] = field(default_factory=Flights)
     summaries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
-    #: Faults of our own (SPEC 2.11); 0 in every test run.
+    #: Faults of our own (rule 2.11); 0 in every test run.
     internal_faults: int = 0
-    #: Refusals by 500 of a request that carried an unproven surface, by operation id (SPEC 4.10).
+    #: Until when (monotonic) no pressure packs: the store took no commit, and a summary for none costs time and money.
+    unstored_until: float = 0.0
+    #: Refusals by 500 of a request that carried an unproven surface, by operation id (rule 4.10).
     doubted: Known[str, int] = field(default_factory=lambda: Known(1_024))
     #: When a surface was last marked as applied, by operation id.
     marked: Known[str, float] = field(default_factory=lambda: Known(10_000))
     #: Surfaces this process saw succeed, and conversations it warned about, so that each is noted once.
     proven: Known[str, bool] = field(default_factory=lambda: Known(10_000))
     warned: Known[str, bool] = field(default_factory=lambda: Known(10_000))
-    #: Surfaces this process saw rejected: they rest here also while the store cannot note it (SPEC 4.10).
+    #: Surfaces this process saw rejected: they rest here also while the store cannot note it (rule 4.10).
     retired: Known[str, bool] = field(default_factory=lambda: Known(10_000))
-    #: Conversations whose last stream ended in an overflow: their next look-up is not skipped (SPEC 9.3).
+    #: Conversations whose last stream ended in an overflow: their next look-up is not skipped (rule 9.3).
     forced: Known[str, bool] = field(default_factory=lambda: Known(1_024))
 
     def policy(self, upstream: str, model: str) -> Policy:

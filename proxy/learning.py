@@ -1,4 +1,4 @@
-"""What upstreams taught: limits from refusals, the meter's calibration from usage (SPEC 8.5).
+"""What upstreams taught: limits from refusals, the meter's calibration from usage (rule 8.5).
 
 A copy is held in the process and refreshed now and then, so that no request waits for it; the
 ledger shares it between replicas. A store that is away costs nothing but the sharing.
@@ -36,7 +36,7 @@ class Keys:
 
 
 def keys(*, tenant: str, upstream: str, model: str, betas: str) -> Keys:
-    """The identities of SPEC 8.5: limits are a tenant's own, calibration is shared."""
+    """The identities of rule 8.5: limits are a tenant's own, calibration is shared."""
     return Keys(
         limit=framed(("limit", tenant, upstream, model, betas)).hex()[:32],
         calibration=framed(("calibration", upstream, model)).hex()[:32],

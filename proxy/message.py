@@ -133,7 +133,7 @@ def end_to_end(headers: Headers) -> Headers:
 
 
 def outbound(headers: Headers) -> Headers:
-    """Give a client's headers as an upstream may see them: end-to-end, not ours, not answered here (SPEC 10.1)."""
+    """Give a client's headers as an upstream may see them: end-to-end, not ours, not answered here (rule 10.1)."""
     return tuple(
         (name, value)
         for name, value in end_to_end(headers)

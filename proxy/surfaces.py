@@ -43,7 +43,7 @@ async def apply(
 ) -> Applied:
     """Lay the deepest stored surface that is bound to this transcript on it.
 
-    `suits` may turn one down (SPEC 4.9). Raises `StoreError` where a blob could not be asked for.
+    `suits` may turn one down (rule 4.9). Raises `StoreError` where a blob could not be asked for.
     """
     candidates = [entry for entry in matching(record.entries, transcript) if suits(entry)]
     for entry in candidates[:_TRIES]:

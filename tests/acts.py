@@ -129,7 +129,7 @@ async def other_branch(world: World, job: Any) -> None:
     assert turn.conversation == job._subject.conversation
     applied = Applied(record=job.applied.record, projection=raw_projection(turn.transcript))
     work = Work(replace(job._subject, ledger=world.other), applied)
-    await work.propose((Put(CHAT.user(NOTE)),), len(HISTORY))
+    await work.propose((Put(CHAT.user(NOTE)), Keep(len(HISTORY) - 1, len(HISTORY))), len(HISTORY))
 
 
 async def beaten(world: World, job: Any) -> None:

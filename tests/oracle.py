@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from proxy.compaction.work import Work
-from proxy.core.surface import Put, raw_projection
+from proxy.core.surface import Keep, Put, raw_projection
 from proxy.dialects.chat import CHAT
 from proxy.surfaces import Applied
 from tests.phrases import BRANCH, HISTORY, body, note
@@ -161,7 +161,7 @@ async def _act(world: World, job: Any, deed: Deed) -> None:
             turn = world.turn(body(*BRANCH))
             applied = Applied(record=job.applied.record, projection=raw_projection(turn.transcript))
             await Work(changed(job._subject, ledger=world.other), applied).propose(
-                (Put(CHAT.user(NOTE)),), len(HISTORY)
+                (Put(CHAT.user(NOTE)), Keep(len(HISTORY) - 1, len(HISTORY))), len(HISTORY)
             )
         case "empty":
             await job.propose((), through)

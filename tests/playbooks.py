@@ -1,4 +1,4 @@
-"""The stories: one row for each branch of SPEC 7, 4.10, 5.9, 6, 9.3 and 10.8. Their language is `tests.playbook`."""
+"""The stories: one row for each branch of rules 7, 4.10, 5.9, 6, 9.3 and 10.8. Their language is `tests.playbook`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def test_a_house_is_opened_on_a_store_by_url(valkey: Server) -> None:
 
 
 async def test_another_secret_on_the_same_store_is_refused(valkey: Server) -> None:
-    """All replicas need the same (SPEC 5.11)."""
+    """All replicas need the same (rule 5.11)."""
     valkey.client().delete("carryon:1:secret")
     async with opened(on(valkey.url)):
         pass

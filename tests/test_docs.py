@@ -80,7 +80,7 @@ def test_no_text_names_a_machine_or_leaves_the_repository() -> None:
     assert found == []
 
 
-_RULES = re.compile(r"\brules? ((?:I?\d+(?:\.\d+)?(?:, and |, | and |(?= |\b)))+)")
+_RULES = re.compile(r"\b[Rr]ules? ((?:I?\d+(?:\.\d+)?(?:, and |, | and |(?= |\b)))+)")
 _MENTIONED = (*sorted((ROOT / "proxy").rglob("*.py")), *sorted((ROOT / "proxy").rglob("*.lua")))
 #: Documents from which Carryon was built, and which are not part of it.
 _ELSEWHERE = re.compile(r"\bSPEC\b|\b(?:SPEC|DESIGN|COMPACTION|CLIENTS|RELIABILITY|OVERFLOW|STYLE)\.md\b")
@@ -207,3 +207,10 @@ def _codes(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from re.findall(r"^PROXY_[A-Z_]+", node.value)
+
+
+def test_every_silenced_lint_says_why() -> None:
+    """A `noqa` names its rule and, after a dash, its reason."""
+    bare = re.compile(r"# (?:ruff: )?noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)* - \w)")
+    files = [file for file in _tracked() if file.suffix == ".py" and file.exists() and file != Path(__file__)]
+    assert [_named(file) for file in files for _ in bare.finditer(file.read_text())] == []

@@ -75,7 +75,7 @@ async def test_a_store_that_is_away_forgets_marks_and_notes() -> None:
 
 
 async def test_a_fault_is_counted_and_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC 2.11: the count is what tests watch."""
+    """Rule 2.11: the count is what tests watch."""
     house = furnished()
     try:
         dict[str, int]()["a secret"]

@@ -74,7 +74,7 @@ def key() -> Keys:
 
 
 def test_limits_are_a_tenants_own_and_calibration_is_shared() -> None:
-    """SPEC 8.5."""
+    """Rule 8.5."""
     one = keys(tenant="t", upstream="u", model="m", betas="b")
     for changes in ({"upstream": "v"}, {"model": "n"}):
         other = keys(**{"tenant": "t", "upstream": "u", "model": "m", "betas": "b"} | changes)
@@ -135,7 +135,7 @@ async def test_a_limit_far_lower_needs_a_second_sighting(ledger: RedisLedger, be
 
 
 async def test_so_does_one_far_below_the_known_window(ledger: RedisLedger, beside: Beside, key: Keys) -> None:
-    """Also where nothing was learned before (SPEC 8.5)."""
+    """Also where nothing was learned before (rule 8.5)."""
     learning = Learning(ledger, beside)
     for believed in (0, 1_500):
         learning.limit(key, 1_500, window=128_000)

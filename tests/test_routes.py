@@ -116,7 +116,7 @@ def test_urls_are_the_upstreams_own_origin_and_what_the_client_sent(target: str,
 
 
 def test_the_upstream_is_the_named_one_then_who_serves_the_model_then_the_first() -> None:
-    """SPEC 11.4, in this order."""
+    """Rule 11.4, in this order."""
     ups = [Up(name="a"), Up(name="b", serves=("qwen*",)), Up(name="c", serves=("q*",))]
     plain = address("POST", "/v1/responses")
     assert choose(plain, ups, "qwen3").name == "b"
@@ -132,7 +132,7 @@ CREDENTIALS = (("Authorization", "Bearer c"), ("X-Api-Key", "c"), ("api-key", "c
 
 
 def test_a_client_credential_passes_to_the_default_a_named_or_a_willing_upstream_only() -> None:
-    """SPEC 11.5: an upstream chosen by the model's name does not get the credential."""
+    """Rule 11.5: an upstream chosen by the model's name does not get the credential."""
     where = address("POST", "/v1/responses?key=s&x=1")
     named = address("POST", "/u/b/v1/responses?key=s&x=1")
     for place, up, passes in [

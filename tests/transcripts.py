@@ -43,6 +43,7 @@ class Stored:
     generation: int
     digest: bytes
     covered: int
+    summarised: int = 0
     retired: bool = False
 
 

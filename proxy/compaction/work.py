@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Literal
@@ -18,10 +18,10 @@ from proxy.compaction.flights import Flights
 from proxy.compaction.job import BY_MODEL, Proposed, TurnedDown, View
 from proxy.compaction.landing import shielded
 from proxy.compaction.patience import Patience
-from proxy.core.identity import framed
+from proxy.core.identity import framed, opaque
 from proxy.core.meter import Meter, measured
 from proxy.core.ranges import units
-from proxy.core.surface import Carry, Keep, Put, Replacement, pack, replace
+from proxy.core.surface import Carry, Keep, Put, Replacement, before_newest, pack, replace
 from proxy.core.transcript import Item
 from proxy.dialects import Completion, Dialect
 from proxy.policy import Limits, Policy
@@ -62,7 +62,7 @@ class Subject:
     @property
     def opaque(self) -> str:
         """The conversation as logs name it: without the tenant."""
-        return self.conversation.rpartition(".")[2]
+        return opaque(self.conversation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class Work:
         if plan is None:
             return TurnedDown(reason="no surface")
         after = self._total(plan.projection.items)
-        objection = self._objection(plan, through, after)
+        objection = next(self._objections(plan, through, after), None)
         if objection is not None:
             word = objection.partition(":")[0]  # what follows is a client's: the id of a call
             events.emit("proposal-turned-down", conversation=self._subject.opaque, reason=word)
@@ -180,24 +180,26 @@ class Work:
         tokens = (measured(self._subject.meter.item(item), self._subject.calibration) for item in items)
         return self._view.envelope + sum(tokens)
 
-    def _objection(self, plan: Replacement, through: int, after: int) -> str | None:
-        """Why this replacement must not be stored, None for no reason."""
-        view, dialect = self._view, self._subject.dialect
-        edges = {0, len(view.items), view.fixed} | {stop for _, stop in view.units}
-        if through not in edges:
-            return "the cut splits a unit"
+    def _objections(self, plan: Replacement, through: int, after: int) -> Iterator[str]:
+        """Why this replacement must not be stored; nothing where it may."""
+        view, seen, given = self._view, plan.projection.items, self._now.projection.transcript
+        if through not in {0, len(view.items), view.fixed} | {stop for _, stop in view.units}:
+            yield "the cut splits a unit"
+        if plan.surface.summarised > before_newest(given):
+            yield "the newest unit is not summarised"
         if not plan.surface.parts:
-            return "nothing would stand for the conversation"
-        if _says(view.items[:through]) and not _says(plan.projection.items[: plan.projection.fixed]):
-            return "no word of the user would be left of what is replaced"
-        if _system_text(plan.projection.items) != _system_text(view.items):
-            return "system text in mid-conversation is kept as it stands, and none is added"
-        problem = dialect.invalid(plan.projection.items, self._now.projection.transcript.items)
+            yield "nothing would stand for the conversation"
+        if _says(view.items[:through]) and not _says(seen[: plan.projection.fixed]):
+            yield "no word of the user would be left of what is replaced"
+        if _system_text(seen) != _system_text(view.items):
+            yield "system text in mid-conversation is kept as it stands, and none is added"
+        problem = self._subject.dialect.invalid(seen, given.items)
         if problem is not None:
-            return problem
+            yield problem
         gained = view.total - after
         least = view.limits.minimum_gain(view.total) if view.trigger == "pressure" else 1
-        return f"it frees {gained} tokens, {least} is the least" if gained < least else None
+        if gained < least:
+            yield f"it frees {gained} tokens, {least} is the least"
 
     async def _commit(self, plan: Replacement, after: int) -> Proposed | TurnedDown:
         entry = self._entry(plan, after)
@@ -228,6 +230,7 @@ class Work:
             operation=secrets.token_hex(16),
             digest=plan.digest,
             covered=plan.surface.covered,
+            summarised=plan.surface.summarised,
             base=now.generation,
             model=now.transcript.envelope.model,
             window=self._subject.window,

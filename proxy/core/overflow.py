@@ -1,7 +1,8 @@
 """Is this answer an overflow? A table of rules and the order in which they decide (rule 8).
 
-The order is `_decide`, the tables are in `overflow_rules`. Only error fields are read, never content
-and never echoed input; of a long text the beginning and the end. Nothing here raises on odd answers.
+The order is `_decide`, its steps are numbered in `docs/rules.md`, the tables are in `overflow_rules`.
+Only error fields are read, never content and never echoed input; of a long text the beginning and the
+end. Nothing here raises on odd answers.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from re import Pattern
 
-    from proxy.core.overflow_phrases import Phrase
     from proxy.core.overflow_rules import Rules
+    from proxy.core.overflow_wording import Phrase
 
 __all__ = ["Kind", "Verdict", "classify", "means_overflow"]
 

@@ -6,7 +6,7 @@ after the vetoes: output caps, other units, rates and money are gone by then.
 
 from __future__ import annotations
 
-from proxy.core.overflow_phrases import Phrase, compile_phrase
+from proxy.core.overflow_wording import Phrase, compile_phrase
 
 __all__ = ["GRAMMAR"]
 

@@ -16,7 +16,7 @@ from proxy.core.overflow_phrases import FORBIDDEN, STRONG, WEAK
 if TYPE_CHECKING:
     from re import Pattern
 
-    from proxy.core.overflow_phrases import Phrase
+    from proxy.core.overflow_wording import Phrase
 
 __all__ = ["RULES", "Code", "Rules", "Veto", "normalise_code"]
 

@@ -7,13 +7,14 @@ here and nowhere else, by content (rule 4.3).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from proxy.core.identity import covered_digests
+from proxy.core.ranges import units
 from proxy.core.transcript import Item, Transcript
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Put",
     "Replacement",
     "Surface",
+    "before_newest",
     "matching",
     "pack",
     "project",
@@ -66,11 +68,13 @@ class Carry(msgspec.Struct, frozen=True):
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """The model-visible form of the significant items `[0, covered)` of some transcript.
 
-    `parts` spell it in order. `summary` names how it came to be: `prune`, `S1` … `S4`.
+    `parts` spell it in order. `summary` names how it came to be: `prune`, `S1` … `S4`. The first
+    `summarised` of the items are not there one by one any more.
     """
 
     parts: tuple[Put | Keep, ...]
     covered: int
+    summarised: int = 0
     summary: str = "prune"
     carry: Carry = msgspec.field(default_factory=Carry)
     format: int = FORMAT
@@ -81,7 +85,8 @@ class Projection:
     """What the model sees of a transcript: a surface (or none), then the client's items after it.
 
     `origins[i]` is the index in `transcript.items` of `items[i]`, -1 for an item the surface put
-    there. The first `fixed` items spell the surface and stand for `covered` significant items.
+    there. The first `fixed` items spell the surface and stand for `covered` significant items, the first
+    `summarised` of which are not there one by one.
     `generation` is 0 and `operation` empty where no surface applies.
     """
 
@@ -90,6 +95,7 @@ class Projection:
     origins: tuple[int, ...]
     fixed: int = 0
     covered: int = 0
+    summarised: int = 0
     generation: int = 0
     operation: str = ""
     carry: Carry = field(default_factory=Carry)
@@ -120,6 +126,10 @@ class Matched(Protocol):
         """How many significant items that are."""
 
     @property
+    def summarised(self) -> int:
+        """How many of those are not there one by one any more."""
+
+    @property
     def retired(self) -> bool:
         """Whether it was retired (rule 4.10)."""
 
@@ -128,10 +138,23 @@ M = TypeVar("M", bound=Matched)
 
 
 def matching(entries: Sequence[M], transcript: Transcript) -> list[M]:
-    """The entries bound to a prefix of this very transcript: deepest first, then the higher generation."""
+    """The entries bound to a prefix of this very transcript: deepest first, then the higher generation.
+
+    The newest unit is never shown as a summary: a client that goes back to where a summary ends gets what
+    it said last raw, by a shallower surface or none.
+    """
     bound = covered_digests(transcript.digests, (entry.covered for entry in entries))
     found = [entry for entry in entries if not entry.retired and bound.get(entry.covered) == entry.digest]
+    if found:
+        most = before_newest(transcript)
+        found = [entry for entry in found if entry.summarised <= most]
     return sorted(found, key=lambda entry: (entry.covered, entry.generation), reverse=True)
+
+
+def before_newest(transcript: Transcript) -> int:
+    """How many significant items stand before the newest unit."""
+    parts = units(transcript.items)
+    return bisect_left(transcript.significant, parts[-1][0]) if parts else 0
 
 
 def raw_projection(transcript: Transcript) -> Projection:
@@ -167,6 +190,7 @@ def project(
         origins=(*origins, *tail),
         fixed=len(items),
         covered=surface.covered,
+        summarised=surface.summarised,
         generation=generation,
         operation=operation,
         carry=surface.carry,
@@ -192,7 +216,8 @@ def replace(
     stored = _stored(now, parts, through)
     if covered is None or stored is None or covered < 1:
         return None
-    surface = Surface(parts=stored, covered=covered, summary=summary, carry=_spellable(carry))
+    summarised = _summarised(now, parts, through, item)
+    surface = Surface(parts=stored, covered=covered, summarised=summarised, summary=summary, carry=_spellable(carry))
     projection = project(transcript, surface, item, generation=0, operation="")
     if projection is None:
         return None
@@ -245,6 +270,37 @@ def _covered(now: Projection, through: int) -> int | None:
     count = bisect_right(significant, last)
     ends_on_one = count > 0 and significant[count - 1] == last
     return count if ends_on_one or count == len(significant) else None
+
+
+def _summarised(
+    now: Projection, parts: Sequence[Put | Keep], through: int, item: Callable[[bytes], Item | None]
+) -> int:
+    """How many significant items the parts do not show one by one.
+
+    From the end: an item kept, or a tool result put in place of the same result, is shown. What stands
+    before is a summary of all that is left; inside an earlier surface that counts as all it covers.
+    """
+    left = through
+    for shown in reversed(list(_spelled_out(parts))):
+        at = left - 1
+        put = None if isinstance(shown, int) else item(shown.raw)
+        same = put is not None and at >= 0 and put.facts.answers and put.facts.answers == now.items[at].facts.answers
+        if shown != at and not same:
+            break
+        left = at
+    if left <= 0:
+        return now.summarised
+    if left <= now.fixed:
+        return now.covered
+    return bisect_right(now.transcript.significant, now.origins[left - 1])
+
+
+def _spelled_out(parts: Sequence[Put | Keep]) -> Iterator[Put | int]:
+    for part in parts:
+        if isinstance(part, Put):
+            yield part
+        else:
+            yield from range(part.start, part.stop)
 
 
 def _stored(now: Projection, parts: Sequence[Put | Keep], through: int) -> tuple[Put | Keep, ...] | None:

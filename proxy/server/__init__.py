@@ -14,7 +14,7 @@ __all__ = ["ServerBounds"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerBounds:
-    """Limits of the listener: sizes in bytes, times in seconds (SPEC 10.5, 11.7).
+    """Limits of the listener: sizes in bytes, times in seconds (rules 10.5, 11.7).
 
     `max_body` bounds the bodies that are read whole, as sent and decoded. `header` runs from the
     connection, or from the first byte of a further request, to the end of its head. `stall` is how

@@ -77,7 +77,7 @@ class Handler:
             outgoing = await self._outgoing(request, visit)
         except TurnedAwayError as away:
             turned, outgoing = True, own(away.answer, visit.dialect)
-        except Exception as error:  # noqa: BLE001 - SPEC 3.5: no input and no fault of ours makes a 500
+        except Exception as error:  # noqa: BLE001 - rule 3.5: no input and no fault of ours makes a 500
             self._on_fault()
             _LOG.error("the exchange failed: %s", events.place(error))  # its text may hold content
             outgoing = own(INTERNAL, visit.dialect)

@@ -1,4 +1,4 @@
-"""Start, drain, stop: a listener's life around its requests (SPEC 10.5, I14)."""
+"""Start, drain, stop: a listener's life around its requests (rules 10.5, I14)."""
 
 from __future__ import annotations
 

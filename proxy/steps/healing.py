@@ -1,4 +1,4 @@
-"""After the reply: what a success proves, what a refusal retires, what both teach (SPEC 2.10, 4.10, 8.5, 9.3)."""
+"""After the reply: what a success proves, what a refusal retires, what both teach (rules 2.10, 4.10, 8.5, 9.3)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _prove(house: House, turn: Turn, entry: Entry, *, store_away: bool) -> None:
 
 
 def _overflowed(turn: Turn, tail: bytes, known: Size) -> bool:
-    """Whether a stream that had begun ended in an overflow (SPEC 9.3)."""
+    """Whether a stream that had begun ended in an overflow (rule 9.3)."""
     # The error is at the very end: parsing all of a long tail would hold back the stream's last byte.
     parts = tail.replace(b"\r\n", b"\n").rsplit(b"\n\n", _LAST_FRAMES + 1)
     parser = FrameParser()

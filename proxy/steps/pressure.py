@@ -1,4 +1,4 @@
-"""The proactive trigger: pack before forwarding, while there is still room (SPEC 6). It may fail."""
+"""The proactive trigger: pack before forwarding, while there is still room (rule 6). It may fail."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
 
 
 async def _need(house: House, turn: Turn, known: Size, sight: Sight) -> _Need | None:
-    """Say what the measure asks for, or the overflow that ended this transcript's last stream (SPEC 9.3)."""
+    """Say what the measure asks for, or the overflow that ended this transcript's last stream (rule 9.3)."""
     limits, calibration = known.limits, known.learned.calibration
     if forced(turn, sight):
         estimate = sight.estimate if sight.estimate is not None else await estimated(house, turn, sight)
@@ -94,7 +94,7 @@ def _may(house: House, turn: Turn, sight: Sight, known: Size, report: Report) ->
         return False
     reasons = (
         (not turn.may_pack, "off"),
-        (sight.store_away, "redis"),
+        (sight.store_away or time.monotonic() < house.unstored_until, "redis"),
         (_rests(house, turn, sight), "paused"),
     )
     reason = next((name for holds, name in reasons if holds), "")
@@ -123,7 +123,7 @@ def _newest(tokens: tuple[int, ...], units: tuple[tuple[int, int], ...]) -> int:
 
 
 def _warn_once(house: House, turn: Turn, *, tokens: int) -> None:
-    """Envelope and newest unit alone are over low water: packing cannot help (SPEC 6.8)."""
+    """Envelope and newest unit alone are over low water: packing cannot help (rule 6.8)."""
     if house.warned.get(turn.conversation) is None:
         house.warned.put(turn.conversation, value=True)
         events.emit("cannot-pack", level=logging.WARNING, conversation=turn.opaque, tokens=tokens)

@@ -1,4 +1,4 @@
-"""What a request became, for the client's reply headers (SPEC 10.6) and the log's one line."""
+"""What a request became, for the client's reply headers (rule 10.6) and the log's one line."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _MARK_EVERY = 600.0
 _NOT_TEXT = re.compile(rb'"(?:image_url|file|input_audio|file_id)"')
 #: An envelope's and a message's own tokens never exceed what their JSON takes in bytes, but for this.
 _FRAME = 64
-#: All calls of a request may take the store a third more than one (SPEC 5.9: 200 ms for 150).
+#: All calls of a request may take the store a third more than one (rule 5.9: 200 ms for 150).
 _ALL = 4 / 3
 _FORCE = "force"
 _ASKING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "anthropic-version"})
@@ -118,7 +118,7 @@ async def look(house: House, turn: Turn, known: Size, records: Records | None = 
     """Load the conversation and lay the surface that applies on the transcript.
 
     While the store is away, what this process remembers still applies (it is bound to content) but
-    is no evidence. All that is done with the sight takes the store no longer than SPEC 5.9 allows, unless
+    is no evidence. All that is done with the sight takes the store no longer than rule 5.9 allows, unless
     `records` are given: then it is looked through those.
     """
     timeout = house.settings.redis.timeout
@@ -148,7 +148,7 @@ async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
 
 
 def force(house: House, turn: Turn) -> None:
-    """Note that this transcript is to be packed before it is sent again (SPEC 9.3)."""
+    """Note that this transcript is to be packed before it is sent again (rule 9.3)."""
     covered = len(turn.transcript.significant)
     bound = covered_digests(turn.transcript.digests, (covered,))
     if covered and turn.may_pack:
@@ -186,7 +186,7 @@ def counted(house: House, turn: Turn, sight: Sight) -> int | None:
 
 
 async def suits(house: House, turn: Turn, known: Size, entries: tuple[Entry, ...]) -> Callable[[Entry], bool]:
-    """Choose stored surfaces: those of this model; another's only where the raw history needs one (SPEC 4.9).
+    """Choose stored surfaces: those of this model; another's only where the raw history needs one (rule 4.9).
 
     One that this process saw rejected does not, whether or not the store could note it.
     """
@@ -216,7 +216,7 @@ def _asking(turn: Turn) -> Headers:
 
 
 def _warn_once(house: House, turn: Turn) -> None:
-    """Nobody knows this model's window: no pressure for it (SPEC 6.1)."""
+    """Nobody knows this model's window: no pressure for it (rule 6.1)."""
     key = f"window of {turn.model} at {turn.destination.name}"
     if house.warned.get(key) is None:
         house.warned.put(key, value=True)

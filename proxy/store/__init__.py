@@ -14,7 +14,7 @@ __all__ = ["Commit", "Entry", "Learned", "Ledger", "Record", "Records", "StoreCo
 
 
 class StoreError(Exception):
-    """The store did not answer, or not in time, or it refused. Traffic goes on without it (SPEC 5.9)."""
+    """The store did not answer, or not in time, or it refused. Traffic goes on without it (rule 5.9)."""
 
 
 class StoreConfigError(Exception):
@@ -25,7 +25,7 @@ class StoreConfigError(Exception):
 
 
 class Commit(Enum):
-    """What a commit script answered (SPEC 5.4). Only a load decides what is."""
+    """What a commit script answered (rule 5.4). Only a load decides what is."""
 
     DONE = "done"
     MINE = "mine"
@@ -35,11 +35,12 @@ class Commit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One surface in a record's index. `digest` binds it to the significant items `[0, covered)`.
+    """One surface in a record's index.
 
-    `base` is the generation of the surface it was built on, 0 for none. `window` is the window in
+    `digest` binds it to the significant items `[0, covered)`, the first `summarised` of which it does
+    not show one by one. `base` is the generation of the surface it was built on, 0 for none. `window` is the window in
     tokens it was made for, 0 if unknown; `before` and `after` are measured tokens; `at` is Unix
-    seconds. `proven`, `retired` (SPEC 4.10) and `applied`, when it last was (Unix seconds, 0 if never
+    seconds. `proven`, `retired` (rule 4.10) and `applied`, when it last was (Unix seconds, 0 if never
     noted), come from the marks.
     """
 
@@ -53,6 +54,7 @@ class Entry:
     before: int
     after: int
     at: int
+    summarised: int = 0
     proven: bool = False
     retired: bool = False
     applied: int = 0
@@ -65,7 +67,7 @@ class Record:
     epoch: str | None = None
     generation: int = 0
     entries: tuple[Entry, ...] = ()
-    #: The notes of the conversation (SPEC 5.1), by name.
+    #: The notes of the conversation (rule 5.1), by name.
     notes: tuple[tuple[str, str], ...] = ()
 
 
@@ -85,7 +87,7 @@ class Records(Protocol):
         ...
 
     def remembered(self, conversation: str) -> Record | None:
-        """Return the record as this process last loaded it, for while Redis is away (SPEC 5.9). Never evidence."""
+        """Return the record as this process last loaded it, for while Redis is away (rule 5.9). Never evidence."""
         ...
 
     async def surface(self, conversation: str, epoch: str, entry: Entry, *, wait: float | None = None) -> bytes | None:
@@ -98,7 +100,7 @@ class Records(Protocol):
     async def commit(
         self, conversation: str, loaded: Record, entry: Entry, surface: bytes, *, wait: float | None = None
     ) -> Commit:
-        """Store a replacement if the record is still as loaded (SPEC 5.4).
+        """Store a replacement if the record is still as loaded (rule 5.4).
 
         `entry.operation` identifies the attempt, `entry.generation` is ignored: the script gives it.
         """
@@ -114,7 +116,7 @@ class Ledger(Records, Protocol):
 
     @property
     def away(self) -> bool:
-        """Whether the store failed several calls in a row and has not answered since (SPEC 5.9)."""
+        """Whether the store failed several calls in a row and has not answered since (rule 5.9)."""
         ...
 
     async def start(self) -> None:
@@ -124,7 +126,7 @@ class Ledger(Records, Protocol):
     async def confirm(self, conversation: str) -> Record | None:
         """Load as evidence: touch, wait for the configured durability, load, on one connection.
 
-        Returns None where the durability is not confirmed within `redis.wait_timeout` (SPEC 5.6).
+        Returns None where the durability is not confirmed within `redis.wait_timeout` (rule 5.6).
         """
         ...
 
@@ -137,7 +139,7 @@ class Ledger(Records, Protocol):
         ...
 
     async def learned(self, limit_key: str, calibration_key: str, *, wait: float | None = None) -> Learned:
-        """Load the learned limit and the calibration (SPEC 8.5)."""
+        """Load the learned limit and the calibration (rule 8.5)."""
         ...
 
     async def learn_limit(self, limit_key: str, limit: int, window: int = 0) -> None:

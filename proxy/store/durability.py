@@ -1,4 +1,4 @@
-"""How a server is asked to confirm that a write will survive it (SPEC 5.6). Pure: questions in, decisions out."""
+"""How a server is asked to confirm that a write will survive it (rule 5.6). Pure: questions in, decisions out."""
 
 from __future__ import annotations
 

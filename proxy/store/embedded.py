@@ -208,7 +208,7 @@ async def _turn(places: Places) -> AsyncIterator[None]:
 
 
 def _arguments(places: Places) -> list[str]:
-    """Return the server's command line (SPEC 5.10); what is not named keeps the server's default."""
+    """Return the server's command line (rule 5.10); what is not named keeps the server's default."""
     settings = {
         "port": "0",
         "unixsocket": str(places.socket),

@@ -17,7 +17,7 @@ from proxy.store import Entry
 
 __all__ = ["CAP", "check_operation", "dropped", "marked", "pack", "unpack"]
 
-#: How many surfaces a conversation keeps at most (SPEC 4.5).
+#: How many surfaces a conversation keeps at most (rule 4.5).
 CAP = 256
 
 _FORMAT = b"1\n"
@@ -35,6 +35,7 @@ class _Body(msgspec.Struct, array_like=True, frozen=True):
     before: int
     after: int
     at: int
+    summarised: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -60,6 +61,7 @@ def pack(entry: Entry) -> bytes:
             before=entry.before,
             after=entry.after,
             at=entry.at,
+            summarised=entry.summarised,
         )
     )
 
@@ -92,6 +94,7 @@ def _entry(head: re.Match[bytes], body: _Body) -> Entry:
         before=body.before,
         after=body.after,
         at=body.at,
+        summarised=body.summarised,
     )
 
 
@@ -111,7 +114,7 @@ def _with_marks(entry: Entry, marks: Mapping[bytes, bytes]) -> Entry:
 
 
 def dropped(entries: Sequence[Entry], base: int) -> tuple[str, ...]:
-    """Return the operation ids that a commit built on generation `base` drops (SPEC 4.5).
+    """Return the operation ids that a commit built on generation `base` drops (rule 4.5).
 
     First its grandparent's ancestors; then, while the new surface would be one too many, retired ones and
     the least recently applied. The surface it is built on stays: it serves while the new one is unproven.

@@ -27,5 +27,5 @@ class Keys:
 
 
 def model(digest: str) -> str:
-    """Return the key of what was learned of a model, by the digest of what it is shared by (SPEC 8.5)."""
+    """Return the key of what was learned of a model, by the digest of what it is shared by (rule 8.5)."""
     return f"{PREFIX}:model:{{{digest}}}"

@@ -19,7 +19,7 @@ __all__ = ["RedisLedger", "fingerprint"]
 
 NOTES_EXPIRY = 600.0
 NOTES_AT_MOST = 64
-#: No model has a smaller window: a smaller number in a refusal is something else (SPEC 8.5).
+#: No model has a smaller window: a smaller number in a refusal is something else (rule 8.5).
 LEAST_LIMIT = 1024
 CALIBRATION_RANGE = (0.5, 4.0)
 CALIBRATION_WEIGHT = 0.2
@@ -118,7 +118,7 @@ class RedisLedger:
     async def commit(
         self, conversation: str, loaded: Record, entry: Entry, surface: bytes, *, wait: float | None = None
     ) -> Commit:
-        """Store a replacement if the record is still as loaded (SPEC 5.4). A `StoreError` is ambiguous: load."""
+        """Store a replacement if the record is still as loaded (rule 5.4). A `StoreError` is ambiguous: load."""
         names = Keys.of(conversation)
         command = COMMIT(
             (names.record, names.marks),

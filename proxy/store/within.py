@@ -1,4 +1,4 @@
-"""The ledger as one request may use it: all its calls together take no longer than so (SPEC 5.9)."""
+"""The ledger as one request may use it: all its calls together take no longer than so (rule 5.9)."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ async def work_on(about: Subject, found: Transcript = TALK) -> Work:
 async def packed_by(other: Accidental, conversation: str, found: Transcript, through: int = 3) -> None:
     """Another replica packs the beginning of this transcript."""
     theirs = await work_on(subject(other, conversation), found)
-    assert await theirs.propose([Put(spelt(user("theirs")))], through) == Proposed()
+    parts: list[Put | Keep] = [Put(spelt(user("theirs"))), *([Keep(3, through)] if through > 3 else [])]
+    assert await theirs.propose(parts, through) == Proposed()
 
 
 def raws(work: Work) -> list[bytes]:
@@ -167,6 +168,7 @@ OBJECTIONS: dict[str, tuple[list[Put | Keep], int, str]] = {
     "system text added": ([Put(spelt(system("obey"))), *PARTS], 5, "system text"),
     "system text twice": ([SUMMARY, Keep(3, 4), Put(spelt(system("rule")))], 5, "system text"),
     "an empty assistant": ([Put(spelt(says(""))), *PARTS], 5, "empty assistant message"),
+    "the newest unit summarised": ([SUMMARY, Keep(3, 4)], 8, "the newest unit"),
     "the user silenced": ([Put(spelt(says("all is well"))), Keep(3, 4)], 5, "no word of the user"),
     "nothing gained": ([Keep(0, 5)], 5, "it frees 0 tokens"),
     "too little gained": ([Put(spelt(user("task " + LONG[:-500]))), Keep(1, 5)], 5, "is the least"),

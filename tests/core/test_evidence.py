@@ -1,4 +1,4 @@
-"""rule 7.3: a retry is authorised if and only if one load shows all of it."""
+"""Rule 7.3: a retry is authorised if and only if one load shows all of it."""
 
 from __future__ import annotations
 

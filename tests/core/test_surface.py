@@ -319,3 +319,44 @@ def test_an_unknown_format_counts_as_absent() -> None:
     assert unpack(msgspec.msgpack.encode({**packed, "format": 2})) is None
     assert unpack(msgspec.msgpack.encode({"format": 2, "new": True})) is None
     assert unpack(b"") is None
+
+
+def entry(plan: Replacement) -> Stored:
+    """The entry of a plan with all that the ledger holds of it."""
+    surface = plan.surface
+    return Stored(generation=1, digest=plan.digest, covered=surface.covered, summarised=surface.summarised)
+
+
+#: A task, a step, what was made of it, another step.
+STEPS = (user("task"), calls("a"), result("a", "long " * 50), says("so"), calls("b"), result("b", "long " * 50))
+
+
+def test_a_client_that_goes_back_to_where_a_summary_ends_gets_its_newest_unit_raw() -> None:
+    """The summary of a longer history stands for the newest unit of the shorter one: it does not apply there."""
+    plan = certain(raw_projection(transcript(*STEPS)), [Put(spelt(user("summary")))], 4)
+    assert plan.surface.summarised == 4
+    assert matching([entry(plan)], transcript(*STEPS)) == [entry(plan)]
+    assert matching([entry(plan)], transcript(*STEPS[:4])) == []
+
+
+def test_a_pruned_newest_unit_still_applies_to_it() -> None:
+    """A tool result put in the place of the same result is shown; a summary before it stays one."""
+    whole = transcript(*STEPS)
+    shorter = Put(spelt(result("b", "short")))
+    plan = certain(raw_projection(whole), [Keep(0, 5), shorter], 6)
+    assert (plan.surface.covered, plan.surface.summarised) == (6, 0)
+    assert matching([entry(plan)], whole) == [entry(plan)]
+    both = certain(raw_projection(whole), [Put(spelt(user("summary"))), Keep(4, 5), shorter], 6)
+    assert (both.surface.covered, both.surface.summarised) == (6, 4)
+    assert matching([entry(both)], whole) == [entry(both)]
+
+
+def test_what_a_summary_swallowed_of_an_earlier_surface_counts_as_all_it_covers() -> None:
+    """Inside a surface nobody knows which item stood where, so a cut there counts as the whole of it."""
+    whole = transcript(*STEPS, says("and so"))
+    pruned = certain(raw_projection(whole), [Keep(0, 2), Put(spelt(result("a", "x"))), Keep(3, 4)], 4).projection
+    assert pruned.summarised == 0
+    plan = certain(pruned, [Put(spelt(user("summary"))), Keep(3, 4)], 4)
+    assert plan.surface.summarised == 4
+    later = certain(plan.projection, [Keep(0, 2)], 2)
+    assert later.surface.summarised == 4

@@ -289,7 +289,7 @@ def test_the_envelope_holds_what_else_counts() -> None:
     ],
 )
 def test_histories_that_lie_elsewhere_are_marked(field: Message, server_history: bool, compacts: bool) -> None:  # noqa: FBT001 - pytest passes it by name
-    """rules 4.7 and 4.8."""
+    """Rules 4.7 and 4.8."""
     found = CHAT.split(body([], **field))
     assert found is not None
     assert (found.envelope.server_history, found.envelope.compacts) == (server_history, compacts)
@@ -510,7 +510,7 @@ def test_usage_is_found_in_the_end_of_a_reply(tail: bytes, sse: bool, prompt: in
     ],
 )
 def test_a_clients_own_compaction_is_known_by_its_marks(headers: dict[str, str], own: bool) -> None:  # noqa: FBT001 - pytest passes it by name
-    """rule 4.8."""
+    """Rule 4.8."""
     assert CHAT.own_compaction(headers, "chat/completions", transcript(user("a"))) == own
 
 

@@ -1,4 +1,4 @@
-"""What was never compacted passes byte for byte, both ways, between raw sockets (SPEC 3.1, I15)."""
+"""What was never compacted passes byte for byte, both ways, between raw sockets (rules 3.1, I15)."""
 
 from __future__ import annotations
 

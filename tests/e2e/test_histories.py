@@ -91,6 +91,17 @@ async def test_a_rewound_conversation_is_raw_and_one_that_comes_back_is_packed(s
     await story.reads_packed(history(OVER), covered)
 
 
+async def test_a_conversation_sent_anew_from_its_start_always_shows_its_newest_step(story: Story) -> None:
+    """Going back to just where the packed head ends, the last step is not shown as part of a summary."""
+    covered = await story.pack(history(OVER))
+    whole = history(OVER)
+    for length in (covered, covered + 1):
+        newest = scribe.split(body("story", whole[: length + 1]))[1][-1]
+        _, seen, _ = await story.turn(whole[: length + 1], x_carryon="no-store")
+        assert scribe.split(seen.body)[1][-1] == newest
+    await story.reads_raw(whole[: covered + 1])
+
+
 async def test_a_fork_after_the_covered_range_keeps_the_surface_and_one_inside_does_not(story: Story) -> None:
     """Two branches grow from the packed prefix; a third leaves before its end."""
     covered = await story.pack(history(OVER))

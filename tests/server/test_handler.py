@@ -20,7 +20,7 @@ POST = b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"
 async def test_a_fault_of_ours_is_502_counted_and_logged_without_content(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SPEC 3.5: never 500. The log says where, not what; the answer has the dialect's shape."""
+    """Rule 3.5: never 500. The log says where, not what; the answer has the dialect's shape."""
 
     async def broken(_: Incoming) -> Outgoing:
         raise ValueError("sk-secret")

@@ -82,7 +82,7 @@ class Identity:
 async def test_only_a_refusal_of_the_surface_itself_retires_it(
     house: House, turn: Turn, status: int, verdict: Verdict | None, times: int, *, retired: bool
 ) -> None:
-    """Kind OTHER with 400 or 422, with 500 the second time (SPEC 4.10)."""
+    """Kind OTHER with 400 or 422, with 500 the second time (rule 4.10)."""
     found = [
         await retire(house, turn, carrying(turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)
     ]
@@ -91,7 +91,7 @@ async def test_only_a_refusal_of_the_surface_itself_retires_it(
 
 
 async def test_an_error_inside_a_200_retires_the_second_time(house: House, turn: Turn) -> None:
-    """Some upstreams reject a body only there; it counts like a 500 (SPEC 4.10)."""
+    """Some upstreams reject a body only there; it counts like a 500 (rule 4.10)."""
     inside = Delivered(reply=reply(), why="error", verdict=OTHER)
     busy = Delivered(reply=reply(), why="error", verdict=Verdict(kind=Kind.RATE_LIMITED, rule="test"))
     found = [await retire(house, turn, carrying(turn), outcome) for outcome in (inside, busy, inside)]
@@ -99,7 +99,7 @@ async def test_an_error_inside_a_200_retires_the_second_time(house: House, turn:
 
 
 async def test_a_dry_run_proves_and_retires_nothing_and_no_store_learns_nothing(house: House, turn: Turn) -> None:
-    """`no-store` still proves and retires what is stored: that protects the conversation (SPEC 4.10, 10.8, 11.6)."""
+    """`no-store` still proves and retires what is stored: that protects the conversation (rules 4.10, 10.8, 11.6)."""
     dry = replace(turn, policy=replace(turn.policy, dry_run=True), may_write=False)
     ended = reply(body=OK.body)
     concluded(house, dry, Size(), carrying(turn), Delivered(reply=ended), ended)
@@ -151,7 +151,7 @@ async def test_only_a_success_proves(house: House, turn: Turn, delivered: Delive
 async def test_an_overflow_at_the_end_of_a_stream_forces_the_next_compaction(
     house: House, turn: Turn, frames: Any, *, forces: bool
 ) -> None:
-    """Read from the kept end, errors only (SPEC 9.3); such a reply proves nothing."""
+    """Read from the kept end, errors only (rule 9.3); such a reply proves nothing."""
     body = b"".join(f"data: {frame}\n\n".encode() for frame in frames)
     ended = reply(body=body, kind="text/event-stream; charset=utf-8")
     concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended), ended)
@@ -171,7 +171,7 @@ async def test_the_operators_own_wordings_count_at_the_end_of_a_stream(house: Ho
 
 
 async def test_a_limit_far_below_the_known_window_is_not_believed_at_once(house: House, turn: Turn) -> None:
-    """The first garbled refusal of all changes nothing (SPEC 8.5)."""
+    """The first garbled refusal of all changes nothing (rule 8.5)."""
     known, _ = await seen(house, turn)
     verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=1_500)
     for believed in (0, 1_500):

@@ -58,7 +58,7 @@ async def pressed(house: House, raw: bytes, report: Report, *, threshold: int, *
 
 
 async def test_it_fires_at_the_threshold_and_not_a_token_below(house: House, notes: Notes) -> None:
-    """Measured tokens `>= threshold` (SPEC 6.3)."""
+    """Measured tokens `>= threshold` (rule 6.3)."""
     turn = turned(house, LONG)
     tokens = await estimated(house, turn, (await seen(house, turn))[1])
     report = Report()
@@ -84,7 +84,7 @@ async def test_what_cannot_be_packed_is_warned_of_once(
 
 
 async def test_requested_output_that_fills_the_window_is_not_packed_for(house: House, notes: Notes) -> None:
-    """No compaction cures it (SPEC 6.2)."""
+    """No compaction cures it (rule 6.2)."""
     sight = await pressed(house, LONG, Report(), threshold=100, hopeless_output=True)
     assert (sight.body, notes.triggers) == (None, [])
 
@@ -106,7 +106,7 @@ async def test_after_a_rejection_it_rests_and_then_tries_again(
 
 
 async def test_a_small_conversation_never_writes(house: House, valkey: Server) -> None:
-    """Below the threshold nothing is pruned or written (SPEC 6.3)."""
+    """Below the threshold nothing is pruned or written (rule 6.3)."""
     turn = turned(house, body(*HISTORY[:2]), credential=f"Bearer {secrets.token_hex(8)}")
     await seen(house, turn)
     await house.background.close(1.0)
@@ -114,7 +114,7 @@ async def test_a_small_conversation_never_writes(house: House, valkey: Server) -
 
 
 async def test_a_note_that_forces_packing_waits_for_an_attempt(house: House, notes: Notes) -> None:
-    """One request that may not pack does not use it up; the attempt does (SPEC 9.3)."""
+    """One request that may not pack does not use it up; the attempt does (rule 9.3)."""
     credential = f"Bearer {secrets.token_hex(8)}"
     force(house, turned(house, LONG, credential=credential))
     await house.background.close(1.0)

@@ -26,7 +26,7 @@ SUMMARY = Completion(text="secret text", finish="stop", model="m 1,\r\nx", usage
     ],
 )
 def test_the_headers_say_what_happened(fields: dict[str, Any], headers: dict[str, str]) -> None:
-    """SPEC 10.6, row by row."""
+    """Rule 10.6, row by row."""
     assert Report(**fields).headers() == tuple((f"x-carryon-{name}", value) for name, value in headers.items())
 
 

@@ -154,7 +154,7 @@ async def test_while_the_store_is_away_a_look_is_no_evidence() -> None:
 async def test_an_unknown_window_is_warned_of_once_and_not_while_it_is_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """By upstream and model (SPEC 6.1)."""
+    """By upstream and model (rule 6.1)."""
     house = furnished(defaults={})
     await house.windows.warm()
     one, other = turned(house, LONG), turned(house, LONG.replace(b'"m"', b'"n"'))
@@ -192,7 +192,7 @@ async def test_windows_are_asked_with_the_credential_of_the_request(monkeypatch:
 async def test_a_dry_run_notes_nothing_about_surfaces(
     house: House, turn: Turn, header: str, *, dry: bool, noted: bool
 ) -> None:
-    """A surface that applies under `no-store` is in use: it must not be the first to be dropped (SPEC 4.5)."""
+    """A surface that applies under `no-store` is in use: it must not be the first to be dropped (rule 4.5)."""
     await pack(house, turn)
     headers = (("x-carryon", header),) if header else ()
     again = turned(house, LONG, *headers, credential=dict(turn.passage.call.headers)["Authorization"])

@@ -124,7 +124,7 @@ QWEN = b'{"model":"qwen-3","input":"hi"}'
 async def test_the_model_a_body_names_chooses_the_upstream_in_every_dialect(
     target: str, raw: bytes, headers: Any, upstream: str
 ) -> None:
-    """Also where nobody splits the body (SPEC 11.4)."""
+    """Also where nobody splits the body (rule 11.4)."""
     house = furnished(
         upstreams={"first": "http://a.test/v1", "local": {"base_url": "http://b.test/v1", "serves": ["qwen*"]}}
     )

@@ -99,6 +99,7 @@ def entry(operation: str, *, covered: int = 4, base: int = 0, at: int = 1_790_00
         before=100_000,
         after=20_000,
         at=at,
+        summarised=max(0, covered - 1),
     )
 
 

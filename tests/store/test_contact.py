@@ -1,4 +1,4 @@
-"""Whose server it is, when it is left alone, and what its trouble becomes (SPEC 5.9, 5.11)."""
+"""Whose server it is, when it is left alone, and what its trouble becomes (rules 5.9, 5.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which durability a server gives, and that only a confirmed write is evidence (SPEC 5.6)."""
+"""Which durability a server gives, and that only a confirmed write is evidence (rule 5.6)."""
 
 from __future__ import annotations
 

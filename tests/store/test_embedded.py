@@ -1,4 +1,4 @@
-"""The embedded store: shared, adopted, restarted, and stopped by the last one out (SPEC 5.10)."""
+"""The embedded store: shared, adopted, restarted, and stopped by the last one out (rule 5.10)."""
 
 from __future__ import annotations
 

@@ -356,7 +356,7 @@ async def test_the_calibration_is_smoothed_and_clamped(ledger: RedisLedger) -> N
 async def test_a_user_that_may_write_only_marks_and_notes_runs_every_script_but_commit(
     ledger: RedisLedger, server: Server, open_ledger: Open
 ) -> None:
-    """The server itself proves that only commit.lua writes a record (SPEC 5.2)."""
+    """The server itself proves that only commit.lua writes a record (rule 5.2)."""
     loaded = await commit_one(ledger, C, "op1")
     # The second selector lets scripts be called with the record among their keys, and refresh its expiry;
     # what the scripts' own commands may write, the first one says.

@@ -1,4 +1,4 @@
-"""The ledger when Redis is refused, silent, slow, full, read-only, locked or loses a reply (SPEC 5.5, 5.9)."""
+"""The ledger when Redis is refused, silent, slow, full, read-only, locked or loses a reply (rules 5.5, 5.9)."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ async def test_the_reply_is_what_came(calling: Calling) -> None:
 
 
 async def test_redirects_are_passed_and_not_followed(calling: Calling) -> None:
-    """A redirect could lead anywhere (SPEC 10.2)."""
+    """A redirect could lead anywhere (rule 10.2)."""
     moved = reply(b"", status="307 Temporary Redirect", headers=b"Location: http://127.0.0.1:1/\r\nSet-Cookie: a=1\r\n")
     async with raw_upstream(moved, keep=True) as up, calling() as client:
         for _ in range(2):

@@ -1,7 +1,7 @@
 """The demo's upstream: a scripted model behind a real socket, with a window that it defends.
 
-It counts 1.3 times what Carryon's meter estimates, as some models do, and reports no usage, so that
-Carryon has only its own estimate. It answers like `/v1/chat/completions`.
+It counts 1.3 times what Carryon's meter estimates, as some models do, and reports no usage: Carryon has
+only its own estimate, until a refusal states a count. It answers like `/v1/chat/completions`.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ async def _told(say: Say, model: ScriptedModel, compactor: Compactor | None) -> 
     on_signals(story.cancel if story else _ignored, *_SIGNALS)
     started = time.monotonic()
     say(f"carryon demo: one conversation, three fates. The model's window is {WINDOW:,} tokens; it counts")
-    say(f"{COUNTS_MORE} times what Carryon estimates and does not say so; a count with ! is one that it refuses.")
+    say(f"{COUNTS_MORE} times what Carryon estimates and says so only when it refuses: a count with ! is refused.")
     say("The model is a script; store, proxy, compaction and retries are real.")
     async with _staged(say, model, compactor) as stage:
         fates = (
