@@ -12,7 +12,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: $(VENV)/.run ## one conversation meets three fates on the real proxy, in under half a minute
+demo: $(VENV)/.run ## one conversation meets three fates on the real proxy
 	$(BIN)/carryon demo
 
 .PHONY: serve

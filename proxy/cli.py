@@ -29,13 +29,14 @@ app = typer.Typer(
     epilog="Begin with: carryon demo, then: carryon serve --upstream http://127.0.0.1:8080/v1",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The YAML file (else CARRYON_CONFIG names it).")
 ]
-UpstreamOption = Annotated[str | None, typer.Option(help="The upstream's base URL, with or without /v1.")]
+UpstreamOption = Annotated[str | None, typer.Option(help="The upstream's base URL, with or without /v1 (default https://api.openai.com/v1).")]
 WindowOption = Annotated[int | None, typer.Option(help="Context window in tokens, for every model (else it is asked).")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on (default 127.0.0.1).")]
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on (default 8787; 0 takes a free one).")]
@@ -61,11 +62,19 @@ _CHECK = """Examples:
 carryon check carryon.yaml
 
 carryon check --json carryon.yaml"""
-_CLASSIFY = """Examples:
+_CLASSIFY = """Of what it prints, kind is what the error is, finer than the verdict: too long a context, too large an output or \
+body, a rate limit, other. compactable says whether packing the conversation can cure it: no where something else is \
+too long, such as the tools or a single message.
+
+Examples:
 
 curl -s "$URL" -d "$BODY" | carryon classify --status 400
 
 carryon classify --jsonl answers.jsonl"""
+
+#: Signs of an error's text where a file was to be named, and how the text is handed over.
+_TEXT = (" ", "{", ":")
+_PIPE = "echo '…' | carryon classify"
 
 
 def main() -> None:
@@ -88,8 +97,9 @@ def _root(
         raise typer.Exit
 
 
-@app.command(epilog=_SERVE)
+@app.command(epilog=_SERVE, context_settings={"allow_extra_args": True})
 def serve(
+    context: typer.Context,
     *,
     config: ConfigOption = None,
     upstream: UpstreamOption = None,
@@ -98,6 +108,7 @@ def serve(
     port: PortOption = None,
 ) -> None:
     """Run the proxy, in front of one upstream or of those that a file names."""
+    _no_words(context.args)
     settings = _settings(config, upstream=upstream, window=window, host=host, port=port)
     events.configure(settings.log.format, settings.log.level)
     from proxy.commands.serve import serve as run  # noqa: PLC0415 - a second of imports that a mistaken file need not wait for
@@ -132,6 +143,8 @@ def classify(
     from proxy.commands.classify import lines, one, shown  # noqa: PLC0415 - see the head of this file
 
     with _opened(file) as data:
+        if data.isatty():
+            typer.echo("paste the error, then Ctrl-D", err=True)
         if jsonl:
             good = True
             for row, understood in lines(data):
@@ -167,13 +180,23 @@ def _source(config: Path | None) -> str:
     return str(named) if named else "defaults, environment and command line"
 
 
+def _no_words(words: list[str]) -> None:
+    """Refuse what stands behind `serve` without an option: most likely it is the upstream."""
+    if words:
+        url = words[0].startswith(("http://", "https://"))
+        cure = "carryon serve --upstream URL" if url else "carryon serve --help lists the options"
+        _stop(f"serve: {'a URL' if url else words[0]} stands without its option\n  cure: {cure}", 2)
+
+
 def _opened(file: Path | None) -> BinaryIO:
     if file is None or str(file) == "-":
         return sys.stdin.buffer
     try:
         return file.open("rb")
     except OSError as error:
-        _stop(f"{file}: cannot be read: {error.strerror}\n  cure: name a readable file, or none for standard input", 2)
+        text = not file.exists() and any(sign in str(file) for sign in _TEXT)
+        cure = f"name a file, or pipe the text: {_PIPE}" if text else "name a readable file, or none for standard input"
+        _stop(f"{file}: cannot be read: {error.strerror}\n  cure: {cure}", 2)
 
 
 def _stop(message: str, code: int) -> NoReturn:

@@ -70,7 +70,7 @@ class ConfigError(Exception):
 class Answer:
     """An answer of Carryon itself. `code` begins with `PROXY_` and is also the header `x-carryon-error`.
 
-    `headers` are further reply headers (`Retry-After`). The message is fixed text, never input.
+    `headers` are further reply headers (`Retry-After`). The message is fixed text and configured names, never input.
     """
 
     status: int

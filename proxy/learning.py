@@ -75,7 +75,7 @@ class Learning:
         except StoreError:
             return self.known(key)
         self._limits.put(key.limit, found.limit)  # 0 as well: what expired there is forgotten here
-        if found.calibration != Learned().calibration or self._calibrations.get(key.calibration) is None:
+        if found.calibration != Learned().calibration:  # else nothing was observed yet, and the first one counts whole
             self._calibrations.put(key.calibration, found.calibration)
         return found
 

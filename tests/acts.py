@@ -60,6 +60,11 @@ async def raises(world: World, job: Any) -> None:
     raise RuntimeError("no model today")
 
 
+async def exits(world: World, job: Any) -> None:
+    """Try to end the whole process."""
+    raise SystemExit(3)
+
+
 async def raises_after(world: World, job: Any) -> None:
     """Fail after a commit."""
     await honest(world, job)

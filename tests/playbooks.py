@@ -128,6 +128,7 @@ PLAYBOOKS = (
     _recovers("the commit's reply is lost", acts.commit_reply_lost, store="chaos"),
     _denies("lying", acts.lies, "no-advance"),
     _denies("raise before a commit", acts.raises, "no-advance"),
+    _denies("exit", acts.exits, "no-advance"),
     _denies("hang", acts.hangs, "no-advance", policy=_QUICK),
     _denies("late commit", acts.too_late, "no-advance", policy=_QUICK),
     _denies("invalid cut", acts.splits_a_unit, "no-advance", body=body(*TOOLS)),

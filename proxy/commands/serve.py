@@ -52,14 +52,14 @@ async def _served(settings: Settings, source: str, say: Say) -> bool:
         )
         try:
             port = await _listening(server.listen, "listen", settings.listen.host, settings.listen.port)
-            admin = await _listening(server.listen_admin, "admin", settings.admin.host, settings.admin.port)
+            admin = await _probing(server, settings)
         except ConfigError:
             await server.close()
             raise
         for line in _found(settings, source, house, port, admin):
             say(line)
         try:
-            return await server.run()
+            return await server.run(waiting=lambda count, which: say(_waiting(settings, count, which)))
         finally:
             on_signals(_ignored, *_SIGNALS)
 
@@ -97,6 +97,24 @@ async def _listening(listen: Callable[[str, int], Awaitable[int]], key: str, hos
         raise ConfigError(Mistake(key=f"{key}.{'port' if taken else 'host'}", message=message, cure=cure)) from error
 
 
+async def _probing(server: Server, settings: Settings) -> int:
+    """Open the admin listener. A port that nobody chose may be another one: a second instance needs no word for it."""
+    host, port = settings.admin.host, settings.admin.port
+    if "port" not in settings.admin.model_fields_set:
+        try:
+            return await server.listen_admin(host, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                port = 0
+    return await _listening(server.listen_admin, "admin", host, port)
+
+
+def _waiting(settings: Settings, count: int, which: signal.Signals) -> str:
+    requests = "1 request" if count == 1 else f"{count} requests"
+    again = "; Ctrl-C again ends now" if which is signal.SIGINT else ""
+    return f"stopping: waiting for {requests}, at most {settings.timeouts.drain:g} s{again}"
+
+
 def bounds(settings: Settings) -> ServerBounds:
     """Return the listener's limits, from the settings."""
     return ServerBounds(
@@ -113,13 +131,15 @@ def _found(settings: Settings, source: str, house: House, port: int, admin: int)
     """Say what an operator wants to see at start: file, upstreams, windows, store, and the line to paste."""
     store = "redis (by URL)" if settings.redis.url else f"embedded, in {state_dir(settings) / 'store'}"
     upstreams = ", ".join(f"{known.name} = {known.base_url}" for known in house.upstreams)
+    unnamed = "" if "upstreams" in settings.model_fields_set else " (default; --upstream changes it)"
+    taken = f" ({settings.admin.port} is taken)" if settings.admin.port not in {0, admin} else ""
     return [
         f"carryon {__version__}",
         f"  settings   {source}",
-        f"  upstreams  {upstreams}",
+        f"  upstreams  {upstreams}{unnamed}",
         f"  window     {_windows(settings)}",
         f"  store      {store}",
-        f"  probes     http://{_shown(settings.admin.host)}:{admin}/readyz",
+        f"  probes     http://{_shown(settings.admin.host)}:{admin}/readyz{taken}",
         f"  ready      export OPENAI_BASE_URL=http://{_shown(settings.listen.host)}:{port}/v1",
     ]
 

@@ -89,6 +89,8 @@ class Work:
         #: Whether the last summary that was asked for was accepted as one: None where none was asked for, or
         #: nobody waited for it to the end. What became of its commit says nothing of the summariser.
         self.summarised: bool | None = None
+        #: Whether a commit did not land: the store is full, read-only or away.
+        self.unstored = False
         #: Whether nothing was asked of this job and nothing proposed to it.
         self.idle = True
 
@@ -208,6 +210,7 @@ class Work:
                 return TurnedDown(reason="late", final=True)
             record = await self._write(entry, pack(plan.surface))
             if isinstance(record, str):
+                self.unstored = record == "unconfirmed"
                 return self._finished(record)
             mine = next((known for known in record.entries if known.operation == entry.operation), None)
             before, self._now = self._now, await self._applied(record)

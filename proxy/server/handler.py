@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from proxy.server import ServerBounds
 
-__all__ = ["NOWHERE", "Exchange", "Handler"]
+__all__ = ["Exchange", "Handler"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,12 +47,23 @@ class _Visit:
 
 
 class Handler:
-    """Handles every request of a listener. `on_fault` is called for each unexpected failure of our own."""
+    """Handles every request of a listener.
 
-    def __init__(self, exchange: Exchange, bounds: ServerBounds, on_fault: Callable[[], None] = lambda: None) -> None:
+    `on_fault` is called for each unexpected failure of our own; `nowhere` answers a path that cannot be.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        bounds: ServerBounds,
+        on_fault: Callable[[], None] = lambda: None,
+        *,
+        nowhere: Answer = NOWHERE,
+    ) -> None:
         self._exchange = exchange
         self._bounds = bounds
         self._on_fault = on_fault
+        self._nowhere = nowhere
         self.budget = Budget(bounds.max_inflight_bytes)
         #: Set while draining: every reply ends its connection.
         self.closing = False
@@ -95,7 +106,7 @@ class Handler:
         try:
             visit.dialect = routes.address(request.method, request.raw_path).dialect
         except routes.NoRouteError:
-            raise TurnedAwayError(NOWHERE) from None
+            raise TurnedAwayError(self._nowhere) from None
         incoming, visit.intake = await take(request, self._bounds, visit.lease, whole=visit.dialect is not None)
         outgoing = await self._exchange(incoming)
         if visit.intake is not None and visit.intake.fault is not None and outgoing.status in UPSTREAM_FAILED:

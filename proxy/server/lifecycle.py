@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from proxy.server.connection import Listener
 from proxy.server.handler import Exchange, Handler
-from proxy.server.probes import Probes
+from proxy.server.probes import NO_PROBE, Probes
 
 if TYPE_CHECKING:
     import socket
@@ -47,7 +48,8 @@ class Server:
         self._listener = Listener(self._handler, bounds)
         self._runner = web.ServerRunner(self._listener, shutdown_timeout=1.0)
         probes = admin or Probes(self.readiness)
-        self._admin = web.ServerRunner(Listener(Handler(probes, bounds, on_fault), bounds), shutdown_timeout=1.0)
+        beside = Handler(probes, bounds, on_fault, nowhere=NO_PROBE)
+        self._admin = web.ServerRunner(Listener(beside, bounds), shutdown_timeout=1.0)
         self.draining = False
 
     @property
@@ -96,23 +98,34 @@ class Server:
         await self._runner.cleanup()
         await self._admin.cleanup()
 
-    async def run(self, *, signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)) -> bool:
+    async def run(
+        self,
+        *,
+        signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT),
+        waiting: Callable[[int, signal.Signals], None] = lambda _count, _which: None,
+    ) -> bool:
         """Serve until a signal, then drain and close. A second SIGINT cuts the drain short.
 
+        `waiting` is told how many requests are still open and which signal came, where there are any.
         Returns whether every request ended by itself.
         """
         loop = asyncio.get_running_loop()
-        stop, now = asyncio.Event(), asyncio.Event()
+        now = asyncio.Event()
+        stop: asyncio.Future[signal.Signals] = loop.create_future()
 
         def caught(which: signal.Signals) -> None:
-            if stop.is_set() and which is signal.SIGINT:
+            if not stop.done():
+                stop.set_result(which)
+            elif which is signal.SIGINT:
                 now.set()
-            stop.set()
 
         for which in signals:
             loop.add_signal_handler(which, caught, which)
         try:
-            await stop.wait()
+            which = await stop
+            if self.active:
+                with suppress(OSError):  # a terminal that is gone must not cost the requests their end
+                    waiting(self.active, which)
             return await self._drain_or(now)
         finally:
             await self.close()

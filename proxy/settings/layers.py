@@ -53,15 +53,14 @@ def key_name(path: Path_) -> str:
     return text.removeprefix(".")
 
 
-def yaml_file(path: Path) -> Layer:
-    """Read a file. Raises `ConfigError` where it is missing, is no YAML, or names a key twice."""
+def yaml_file(path: Path, absent: str = "name an existing, readable file") -> Layer:
+    """Read a file. Raises `ConfigError` where it is missing (`absent` is the cure), no YAML, or names a key twice."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise _refused(path, None, "is not UTF-8 text", "save the file as UTF-8") from None
     except OSError as error:
-        cure = "name an existing, readable file with --config or CARRYON_CONFIG"
-        raise _refused(path, None, f"cannot be read: {error.strerror}", cure) from None
+        raise _refused(path, None, f"cannot be read: {error.strerror}", absent) from None
     try:
         return _walked(path, text)
     except yaml.MarkedYAMLError as error:

@@ -52,7 +52,8 @@ def load(
     """
     environ = environ or {}
     named = file or (Path(environ["CARRYON_CONFIG"]) if environ.get("CARRYON_CONFIG") else None)
-    base = yaml_file(named) if named else Layer()
+    cure = "name an existing, readable file" if file else "let CARRYON_CONFIG name an existing, readable file"
+    base = yaml_file(named, cure) if named else Layer()
     upstreams = base.tree.get("upstreams")
     below = environment(environ, tuple(map(str, upstreams)) if isinstance(upstreams, dict) else ())
     words = dict(given or {})

@@ -178,7 +178,8 @@ def _client_keys(settings: Settings) -> Iterator[Wrong]:
 
 def _listeners(settings: Settings) -> Iterator[Wrong]:
     listen, admin = settings.listen, settings.admin
-    if listen.port == admin.port != 0 and listen.host == admin.host:
+    chosen = "port" in admin.model_fields_set  # else it gives way at start
+    if chosen and listen.port == admin.port != 0 and listen.host == admin.host:
         cure = "give the admin listener a port of its own"
         yield Wrong(at=("admin", "port"), message="is also listen.port", cure=cure)
     if listen.max_body > listen.max_inflight_bytes:

@@ -113,4 +113,6 @@ def base_url(value: object) -> object:
     path = parts.path.rstrip("/") or "/v1"
     if any(segment in {".", ".."} for segment in path.split("/")):
         raise fault("holds dot segments", cure)
+    if _ENDPOINT.search(path):
+        raise fault("ends in the path of a call, which every request brings along", "write the base URL only: http://127.0.0.1:8080/v1")
     return f"{parts.scheme}://{parts.netloc}{path}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 from typing import Literal
 
@@ -25,6 +26,8 @@ __all__ = ["begun", "run"]
 
 #: Seconds a compactor may take beyond what summaries may: its own thinking, and the ledger.
 _SLACK = 5.0
+#: Seconds without pressure after a commit that did not land.
+_UNSTORED_REST = 4.0
 _OK = 200
 #: Compactors at work: held here, since one that ignores its cancellation outlives its request.
 _WORKING: set[asyncio.Task[None]] = set()
@@ -81,6 +84,8 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
         work.end()
         task.cancel()
     _judge(task, turn)
+    if work.unstored:
+        house.unstored_until = time.monotonic() + _UNSTORED_REST
     _judge_summary(house, turn, work, ended=task.done())
     if work.idle and work.view.trigger == "pressure":
         _warn_once(house, turn, work)
@@ -99,7 +104,10 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
 
 async def _compacted(compactor: Compactor, work: Work) -> None:
     """Call it inside a task, so that even one that is no coroutine fails there."""
-    await compactor.compact(work)
+    try:
+        await compactor.compact(work)
+    except (SystemExit, KeyboardInterrupt) as error:  # out of a task they would end the whole process
+        raise RuntimeError(type(error).__name__) from None
 
 
 def _ended(task: asyncio.Task[None]) -> None:

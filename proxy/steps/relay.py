@@ -36,8 +36,8 @@ def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None]
 
 
 def refusal(answer: Answer, report: Report, dialect: str | None = None) -> Outgoing:
-    """Give an answer of our own, in the dialect's error shape, and log the request's line."""
-    report.log(answer.status)
+    """Give an answer of our own, in the dialect's error shape, and log the request's line with its code."""
+    report.log(answer.status, error=answer.code)
     return own(answer, dialect)
 
 

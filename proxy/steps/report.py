@@ -53,11 +53,11 @@ class Report:
             found += [("x-carryon-error", "CONTEXT_WINDOW_EXCEEDED"), ("x-carryon-refused", self.refused)]
         return tuple(found)
 
-    def log(self, status: int) -> None:
-        """Write the request's one line."""
+    def log(self, status: int, *, error: str | None = None) -> None:
+        """Write the request's one line; `error` is the code of an answer of our own, which is a warning."""
         events.emit(
             "request",
-            level=logging.INFO,
+            level=logging.WARNING if error else logging.INFO,
             upstream=self.upstream,
             model=self.model,
             conversation=opaque(self.conversation) or None,
@@ -69,6 +69,7 @@ class Report:
             refused=self.refused or None,
             copies=self.copies,
             status=status,
+            error=error,
         )
 
 

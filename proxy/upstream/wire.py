@@ -111,35 +111,38 @@ async def put(
                 timeout=timeout,
             )
     except Exception as error:
-        translated = translate(error)
+        translated = translate(error, call.upstream)
         if translated is None:
             raise
         raise translated from error
     return Wire(response, bounds)
 
 
-#: How aiohttp's failures before the head of a reply are named; the first row that fits decides.
+#: How aiohttp's failures before the head of a reply are named; the first row that fits decides. `{}` is the upstream,
+#: by its configured name: a client is not told where it stands.
 FAILURES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], ErrorKind, str], ...] = (
-    (aiohttp.ConnectionTimeoutError, "connect_timeout", "no connection to the upstream in time"),
-    (TimeoutError, "first_byte", "no answer from the upstream in time"),
-    ((aiohttp.ClientSSLError, ssl.SSLError), "tls", "no secure connection to the upstream"),
-    (aiohttp.ClientConnectorError, "connect", "no connection to the upstream"),
-    (aiohttp.ClientHttpProxyError, "connect", "the proxy to the upstream refused"),
+    (aiohttp.ConnectionTimeoutError, "connect_timeout", "no connection to {} in time"),
+    (TimeoutError, "first_byte", "no answer from {} in time"),
+    ((aiohttp.ClientSSLError, ssl.SSLError), "tls", "no secure connection to {}"),
+    (aiohttp.ClientProxyConnectionError, "connect", "no connection to the proxy before {}: is it running?"),
+    (aiohttp.ClientConnectorDNSError, "connect", "the host name of {} is not known: is its base_url right?"),
+    (aiohttp.ClientConnectorError, "connect", "no connection to {}: is it running?"),
+    (aiohttp.ClientHttpProxyError, "connect", "the proxy before {} refused"),
     (
         (aiohttp.ClientResponseError, http_exceptions.HttpProcessingError),
         "malformed",
-        "the upstream's answer is not HTTP",
+        "the answer from {} is not HTTP",
     ),
     ((aiohttp.InvalidURL, ValueError), "invalid", "this request cannot be put on the wire"),
-    ((aiohttp.ClientError, OSError), "dropped", "the upstream closed the connection without an answer"),
+    ((aiohttp.ClientError, OSError), "dropped", "the connection to {} closed without an answer"),
 )
 
 
-def translate(error: BaseException) -> UpstreamError | None:
+def translate(error: BaseException, upstream: str) -> UpstreamError | None:
     """Name a failure of aiohttp before the head of the reply was read; None for what is not the upstream's."""
     for types, kind, message in FAILURES:
         if isinstance(error, types):
-            return UpstreamError(kind, message)
+            return UpstreamError(kind, message.format(f"the upstream '{upstream}'"))
     return None
 
 

@@ -15,7 +15,6 @@ PROMPT = "prompt is too long: 210000 tokens > 200000 maximum"
 
 def test_every_unambiguous_line_of_the_fixture_is_right(
     refusals: list[dict[str, Any]],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Verdict, limit and requested tokens, and whether compaction cures it, wherever the fixture says."""
     wrong = []
@@ -30,8 +29,7 @@ def test_every_unambiguous_line_of_the_fixture_is_right(
         right += same and not row.get("ambiguous", False)
         if not same and not row.get("ambiguous"):
             wrong.append((row["id"], verdict))
-    with capsys.disabled():
-        print(f"\noverflow fixture: {right} unambiguous lines right, {len(wrong)} wrong")
+    print(f"\noverflow fixture: {right} unambiguous lines right, {len(wrong)} wrong")
     assert wrong == []
 
 

@@ -16,6 +16,7 @@ from proxy.house import House
 from proxy.steps.pressure import packed
 from proxy.steps.report import Report
 from proxy.steps.sight import Sight, estimated, force
+from proxy.store import StoreError
 from tests.houses import closed, furnished, seen, turned
 from tests.phrases import HISTORY, LONG, SHORT, body, message
 from tests.store.servers import Server
@@ -128,3 +129,24 @@ async def test_a_note_that_forces_packing_waits_for_an_attempt(house: House, not
         await packed(house, turn, known, sight, Patience(1.0), report)
         await house.background.close(1.0)
         assert (report.action, notes.triggers) == (action, triggers)
+
+
+async def test_a_store_that_takes_no_commit_is_not_packed_for_again_at_once(
+    house: House, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Full or read-only: the first attempt finds out, the next requests wait for no compactor, then one tries again."""
+
+    async def full(*_: Any, **__: Any) -> Any:
+        raise StoreError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(house.ledger, "commit", full)
+        await pressed(house, LONG, Report(), threshold=1)
+        assert len(notes.triggers) == 1
+        report = Report()
+        await pressed(house, LONG, report, threshold=1)
+        assert (len(notes.triggers), report.skip) == (1, "redis")
+    house.unstored_until = 0.0
+    report = Report()
+    await pressed(house, LONG, report, threshold=1)
+    assert (len(notes.triggers), report.action) == (2, "pressure")

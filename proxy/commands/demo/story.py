@@ -105,6 +105,7 @@ async def _told(say: Say, model: ScriptedModel, compactor: Compactor | None) -> 
     say(f"carryon demo: one conversation, three fates. The model's window is {WINDOW:,} tokens; it counts")
     say(f"{COUNTS_MORE} times what Carryon estimates and says so only when it refuses: a count with ! is refused.")
     say("The model is a script; store, proxy, compaction and retries are real.")
+    say("generation: how often the conversation was packed; S1: a summary by its own model, in one call.")
     async with _staged(say, model, compactor) as stage:
         fates = (
             ("1  packed by pressure", _pressed),
