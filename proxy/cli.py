@@ -5,6 +5,7 @@ A command imports what it runs when it runs: `carryon classify` needs neither a 
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -36,7 +37,9 @@ app = typer.Typer(
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The YAML file (else CARRYON_CONFIG names it).")
 ]
-UpstreamOption = Annotated[str | None, typer.Option(help="The upstream's base URL, with or without /v1 (default https://api.openai.com/v1).")]
+UpstreamOption = Annotated[
+    str | None, typer.Option(help="The upstream's base URL, with or without /v1 (default https://api.openai.com/v1).")
+]
 WindowOption = Annotated[int | None, typer.Option(help="Context window in tokens, for every model (else it is asked).")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on (default 127.0.0.1).")]
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on (default 8787; 0 takes a free one).")]
@@ -62,9 +65,9 @@ _CHECK = """Examples:
 carryon check carryon.yaml
 
 carryon check --json carryon.yaml"""
-_CLASSIFY = """Of what it prints, kind is what the error is, finer than the verdict: too long a context, too large an output or \
-body, a rate limit, other. compactable says whether packing the conversation can cure it: no where something else is \
-too long, such as the tools or a single message.
+_CLASSIFY = """Of what it prints, kind is what the error is, finer than the verdict: too long a context, too large an \
+output or body, a rate limit, other. compactable says whether packing the conversation can cure it: no where something \
+else is too long, such as the tools or a single message.
 
 Examples:
 
@@ -73,7 +76,7 @@ curl -s "$URL" -d "$BODY" | carryon classify --status 400
 carryon classify --jsonl answers.jsonl"""
 
 #: Signs of an error's text where a file was to be named, and how the text is handed over.
-_TEXT = (" ", "{", ":")
+_TEXT = (" ", "{")
 _PIPE = "echo '…' | carryon classify"
 
 
@@ -194,7 +197,8 @@ def _opened(file: Path | None) -> BinaryIO:
     try:
         return file.open("rb")
     except OSError as error:
-        text = not file.exists() and any(sign in str(file) for sign in _TEXT)
+        absent = error.errno in {errno.ENOENT, errno.ENAMETOOLONG}
+        text = absent and any(sign in str(file) for sign in _TEXT)
         cure = f"name a file, or pipe the text: {_PIPE}" if text else "name a readable file, or none for standard input"
         _stop(f"{file}: cannot be read: {error.strerror}\n  cure: {cure}", 2)
 

@@ -31,13 +31,23 @@ def test_the_version_is_told() -> None:
         ("demo", "no network"),
         ("check", "carryon check carryon.yaml"),
         ("classify", "carryon classify --jsonl answers.jsonl"),
+        ("classify", "kind is what the error is"),
+        ("classify", "compactable says whether"),
+        ("serve", "default https://api.openai.com/v1"),
     ],
 )
 def test_the_help_of_a_command_teaches_by_example(command: str, example: str) -> None:
     """Each `--help` shows a line that can be pasted, or says what is needed."""
     done = run(command, "--help")
     assert done.code == 0
-    assert example in done.out
+    assert example in " ".join(done.out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("words", [[], ["serve"], ["demo"], ["check"], ["classify"]])
+def test_the_short_word_for_help_works_everywhere(words: list[str]) -> None:
+    """`-h` is what many type first."""
+    short, long = run(*words, "-h"), run(*words, "--help")
+    assert (short.code, short.out) == (0, long.out)
 
 
 @pytest.mark.parametrize(

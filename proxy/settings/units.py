@@ -19,6 +19,8 @@ _BYTES = {
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
 }
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+#: What clients append to a base URL: one that ends so would have it twice.
+_ENDPOINT = re.compile(r"/(?:chat/completions|responses|messages|models|embeddings)$")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -114,5 +116,6 @@ def base_url(value: object) -> object:
     if any(segment in {".", ".."} for segment in path.split("/")):
         raise fault("holds dot segments", cure)
     if _ENDPOINT.search(path):
-        raise fault("ends in the path of a call, which every request brings along", "write the base URL only: http://127.0.0.1:8080/v1")
+        cure = "write the base URL only: http://127.0.0.1:8080/v1"
+        raise fault("ends in the path of a call, which every request brings along", cure)
     return f"{parts.scheme}://{parts.netloc}{path}"

@@ -91,3 +91,10 @@ def test_a_missing_file_is_exit_2(tmp_path: Path) -> None:
     """Not the defaults: a named file that is not there is a mistake."""
     done = run("check", tmp_path / "absent.yaml")
     assert (done.code, "absent.yaml: cannot be read" in done.said) == (2, True)
+
+
+def test_a_file_that_is_not_there_is_exit_2_with_the_cure_for_this_command(tmp_path: Path) -> None:
+    """`check` has no `--config`."""
+    done = run("check", tmp_path / "nope.yaml")
+    assert (done.code, "--config" in done.said) == (2, False)
+    assert "cure: name an existing, readable file\n" in done.said

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.commands.classify import lines, one, shown
-from tests.terminal import run
+from tests.terminal import PATIENCE, arguments, environment, run
 
 FIXTURE = Path(__file__).parents[1] / "data" / "overflow.jsonl"
 KEYS = ["id", "verdict", "kind", "rule", "limit", "requested", "compactable"]
@@ -160,3 +162,36 @@ def test_a_file_that_cannot_be_read_is_exit_2(tmp_path: Path, place: str) -> Non
     """A folder and a missing file: one message with its cure."""
     done = run("classify", tmp_path / place)
     assert (done.code, "cannot be read" in done.said, "cure:" in done.said) == (2, True, True)
+
+
+@pytest.mark.parametrize("text", ["prompt is too long", '{"error":"x"}', "word " * 2_000])
+def test_text_in_place_of_a_file_is_exit_2_and_shown_the_pipe(text: str) -> None:
+    """The error itself was pasted as an argument, longer than a name may be perhaps."""
+    done = run("classify", text)
+    assert done.code == 2
+    assert "name a file, or pipe the text: echo '…' | carryon classify" in done.said
+
+
+def test_on_a_terminal_it_says_that_it_waits(tmp_path: Path) -> None:
+    """Else it looks hung. Nothing of it goes where the verdict goes."""
+    near, far = os.openpty()
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("wb") as to, err.open("wb") as beside:
+        process = subprocess.Popen(
+            arguments("classify"), stdin=far, stdout=to, stderr=beside, cwd="/", env=environment()
+        )
+    os.close(far)
+    try:
+        os.write(near, b"prompt is too long: 210000 tokens > 200000 maximum\n\x04")
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(near)
+    assert err.read_text() == "paste the error, then Ctrl-D\n"
+    assert "CONTEXT_WINDOW_EXCEEDED" in out.read_text()
+
+
+def test_what_is_piped_is_not_waited_for() -> None:
+    """No word on standard error then."""
+    assert run("classify", stdin=OVERFLOW).err == ""

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import aiohttp
@@ -98,8 +99,13 @@ def test_a_signal_while_starting_leaves_no_server(tmp_path: Path, state: Path, w
         assert "Traceback" not in carryon.said
 
 
-async def test_sigterm_loses_no_accepted_request(tmp_path: Path, state: Path) -> None:
-    """One that waits for its answer gets it whole, though the signal came first; then exit 0."""
+@pytest.mark.parametrize(
+    ("which", "more"), [(signal.SIGTERM, ""), (signal.SIGINT, "; Ctrl-C again ends now")], ids=["TERM", "INT"]
+)
+async def test_a_signal_loses_no_accepted_request(
+    tmp_path: Path, state: Path, which: signal.Signals, more: str
+) -> None:
+    """One that waits for its answer gets it whole, though the signal came first; that is told; then exit 0."""
     came, go = asyncio.Event(), asyncio.Event()
 
     async def slow(peer: Peer) -> None:
@@ -114,8 +120,8 @@ async def test_sigterm_loses_no_accepted_request(tmp_path: Path, state: Path) ->
             url = await asyncio.to_thread(carryon.ready)
             asked = asyncio.ensure_future(session.get(f"{url}/models"))
             await asyncio.wait_for(came.wait(), 10)
-            ending = asyncio.ensure_future(asyncio.to_thread(carryon.end))
-            await asyncio.sleep(0.3)
+            ending = asyncio.ensure_future(asyncio.to_thread(carryon.end, which))
+            await asyncio.to_thread(carryon.until, re.escape(f"stopping: waiting for 1 request, at most 120 s{more}\n"))
             go.set()
             answer = await asked
             assert (answer.status, await answer.read()) == (200, b'{"ok": true}')
@@ -293,3 +299,50 @@ async def test_only_the_first_signal_acts() -> None:
         await asyncio.sleep(0.01)
     asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)
     assert seen == ["acted"]
+
+
+def test_a_second_instance_takes_another_probe_port(tmp_path: Path, state: Path) -> None:
+    """Nobody chose 8788, so nobody must know of it; one that was chosen and is taken stays an error."""
+    environ = {"CARRYON_STATE_DIR": str(state)}
+    with ExitStack() as stack:
+        with suppress(OSError):  # somebody else's: just as taken
+            stack.enter_context(socket.create_server(("127.0.0.1", 8788)))
+        with running(*served(), log=tmp_path / "log", environ=environ) as carryon:
+            carryon.ready()
+            (port,) = re.findall(r"probes +http://127\.0\.0\.1:(\d+)/readyz \(8788 is taken\)", carryon.said)
+            assert asked(f"http://127.0.0.1:{port}/readyz") == {"status": "ready", "degraded": []}
+            assert carryon.end() == 0
+        done = run(*served(), environ={**environ, "CARRYON_ADMIN__PORT": "8788"})
+    assert done.code == 2
+    assert "admin.port: cannot listen on 127.0.0.1:8788: address already in use" in done.said
+    assert "CARRYON_ADMIN__PORT" in done.said
+
+
+def test_an_upstream_that_nobody_named_is_marked(tmp_path: Path, state: Path) -> None:
+    """What is fronted without a word is told, with how to change it; a chosen one is not marked."""
+    with running("serve", "--port", "0", log=tmp_path / "log", environ=at(state)) as carryon:
+        carryon.ready()
+        assert "openai = https://api.openai.com/v1 (default; --upstream changes it)" in carryon.said
+        assert "is taken" not in carryon.said
+    with running(*served(), log=tmp_path / "log", environ=at(state)) as carryon:
+        carryon.ready()
+        assert "--upstream changes it" not in carryon.said
+
+
+def test_an_upstream_that_is_down_is_in_the_log(tmp_path: Path, state: Path) -> None:
+    """Name and cause in the answer, the code in the request's line, which is a warning; no host in either."""
+    environ = {**at(state), "CARRYON_LOG__FORMAT": "console"}
+    with running(*served(), log=tmp_path / "log", environ=environ) as carryon:
+        url = carryon.ready()
+        with pytest.raises(urllib.error.HTTPError, match="502") as caught:
+            urllib.request.urlopen(f"{url}/models", timeout=10)  # noqa: S310 - our own address
+        message = json.load(caught.value)["error"]["message"]
+        carryon.until(r"warning: request upstream=default .*error=PROXY_UPSTREAM_CONNECT")
+    assert message == "no connection to the upstream 'default': is it running?"
+
+
+@pytest.mark.parametrize(("word", "cure"), [(NOWHERE, "carryon serve --upstream URL"), ("now", "carryon serve --help")])
+def test_a_word_without_its_option_is_exit_2_with_the_cure(word: str, cure: str) -> None:
+    """Most likely it is the upstream."""
+    done = run("serve", word)
+    assert (done.code, cure in done.said) == (2, True)

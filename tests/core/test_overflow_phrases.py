@@ -39,9 +39,7 @@ def test_every_provider_is_half_known_without_its_own_phrases(
     shares = {provider: sum(found(row, provider) for row in own) / len(own) for provider, own in rows.items()}
     total = sum(share * len(rows[provider]) for provider, share in shares.items()) / sum(map(len, rows.values()))
     partly = {provider: round(share, 2) for provider, share in shares.items() if share < 1}
-    print(
-        f"\nleave one provider out: {len(shares)} providers, {total:.3f} of their overflows found; partly: {partly}"
-    )
+    print(f"\nleave one provider out: {len(shares)} providers, {total:.3f} of their overflows found; partly: {partly}")
     assert [provider for provider, share in shares.items() if share < 0.5] == []
 
 

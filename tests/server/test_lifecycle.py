@@ -133,3 +133,39 @@ async def test_a_second_sigint_stops_at_once() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         assert await running is False
         await peer.rest()
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+async def test_whoever_stops_it_is_told_what_is_waited_for(which: signal.Signals) -> None:
+    """How many requests are open; a terminal that is gone costs them nothing."""
+    told: list[tuple[int, signal.Signals]] = []
+
+    def waiting(count: int, by: signal.Signals) -> None:
+        told.append((count, by))
+        raise BrokenPipeError
+
+    streams = Streams()
+    server = Server(streams, ServerBounds())
+    port = await server.listen()
+    running = asyncio.ensure_future(server.run(waiting=waiting))
+    async with asyncio.timeout(10), client(port) as peer:
+        await peer.send(GET)
+        await until(lambda: streams.begun)
+        os.kill(os.getpid(), which)
+        await until(lambda: told)
+        streams.end.set()
+        assert (await peer.message()).body == b"firstlast"
+        assert await running is True
+    assert told == [(1, which)]
+
+
+async def test_with_nothing_open_nothing_is_waited_for() -> None:
+    """No word about it then."""
+    told: list[int] = []
+    server = Server(Streams(), ServerBounds())
+    await server.listen()
+    running = asyncio.ensure_future(server.run(waiting=lambda count, _: told.append(count)))
+    await asyncio.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running is True
+    assert told == []

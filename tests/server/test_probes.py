@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from proxy.message import Incoming
+from proxy.server import ServerBounds
+from proxy.server.lifecycle import Server
 from proxy.server.probes import Probes
+from tests.sockets import exchange
 
 
 async def ask(probes: Probes, target: str, method: str = "GET") -> tuple[int, object]:
@@ -36,3 +39,17 @@ async def test_draining_is_not_ready() -> None:
 async def test_nothing_else_is_there(target: str, method: str) -> None:
     """404."""
     assert (await ask(Probes(tuple), target, method))[0] == 404
+
+
+async def test_an_agent_that_was_pointed_here_is_told_where_to_go() -> None:
+    """Whether the path could be a client's or not."""
+    server = Server(Probes(tuple), ServerBounds())
+    try:
+        admin = await server.listen_admin()
+        for target in (b"/v1/chat/completions", b"/v1/../x"):
+            head = b"POST %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\n" % target
+            got = await exchange(admin, head + b"{}")
+            assert b" 404 " in got
+            assert b"this is the probe port; clients use listen.port" in got
+    finally:
+        await server.close()

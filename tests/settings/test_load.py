@@ -271,3 +271,13 @@ def test_every_key_stands_in_the_shipped_file() -> None:
 def test_every_example_loads(file: Path) -> None:
     """As shipped, with the variables that it names."""
     assert load(file, {"VLLM_API_KEY": "k"}) != Settings()
+
+
+def test_a_missing_file_is_cured_where_it_was_named(tmp_path: Path) -> None:
+    """`carryon check` knows no `--config`; a variable may be forgotten."""
+    with pytest.raises(ConfigError) as named:
+        load(tmp_path / "nope.yaml")
+    assert named.value.cure == "name an existing, readable file"
+    with pytest.raises(ConfigError) as inherited:
+        load(None, {"CARRYON_CONFIG": str(tmp_path / "nope.yaml")})
+    assert inherited.value.cure == "let CARRYON_CONFIG name an existing, readable file"

@@ -79,3 +79,9 @@ def test_tokens_take_the_place_of_ratios() -> None:
     """The ratio that is not used cannot contradict."""
     assert _keys(defaults={"threshold_ratio": 0.1, "retain_tokens": 50}) == []
     assert _keys(defaults={"context_window": 4096, "retain_tokens": 3500}) == ["defaults.retain_tokens"]
+
+
+def test_a_probe_port_that_nobody_chose_gives_way_to_the_listener() -> None:
+    """Only two ports that were both chosen contradict each other."""
+    assert _keys(listen={"port": 8788}) == []
+    assert _keys(listen={"port": 8788}, admin={"port": 8788}) == ["admin.port"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from proxy.settings.units import Duration, HeaderName, Regex, Size, base_url
 
@@ -91,3 +92,12 @@ def test_a_regular_expression_must_compile() -> None:
     assert TypeAdapter(Regex).validate_python(r"too (long|big)") == r"too (long|big)"
     with pytest.raises(ValidationError, match="not a regular expression"):
         TypeAdapter(Regex).validate_python("too (long")
+
+
+@pytest.mark.parametrize("end", ["chat/completions", "responses", "messages", "models", "embeddings/"])
+def test_a_pasted_address_of_a_call_is_refused(end: str) -> None:
+    """Every request would go to that path twice, and be a bare 404."""
+    with pytest.raises(PydanticCustomError, match="path of a call") as caught:
+        base_url(f"http://127.0.0.1:8080/v1/{end}")
+    assert (caught.value.context or {})["cure"] == "write the base URL only: http://127.0.0.1:8080/v1"
+    assert base_url(f"http://{end.partition('/')[0]}.example/my-{end.partition('/')[0]}")

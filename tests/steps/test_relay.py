@@ -74,7 +74,9 @@ def test_our_own_answers_have_the_dialect_s_shape(
     assert isinstance(sent.body, bytes)
     assert set(json.loads(sent.body)) == top
     assert dict(sent.headers)["x-carryon-error"] == "PROXY_BODY_TOO_LARGE"
-    assert [record.__dict__["status"] for record in caplog.records] == [413]
+    assert [(record.__dict__["status"], record.__dict__["error"]) for record in caplog.records] == [
+        (413, "PROXY_BODY_TOO_LARGE")
+    ]
 
 
 @pytest.mark.parametrize(

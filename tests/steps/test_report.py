@@ -50,3 +50,14 @@ def test_the_log_has_one_line_without_content_or_tenant(caplog: pytest.LogCaptur
     assert record.__dict__["copies"] == 2
     assert "secret" not in str(record.__dict__)
     assert "tenant" not in str(record.__dict__)
+
+
+@pytest.mark.parametrize(("error", "level"), [(None, "INFO"), ("PROXY_UPSTREAM_CONNECT", "WARNING")])
+def test_an_answer_of_our_own_is_a_warning_with_its_code(
+    error: str | None, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever looks for what is broken finds it in the request's line."""
+    with caplog.at_level("INFO", logger="carryon"):
+        Report().log(502, error=error)
+    (record,) = caplog.records
+    assert (record.levelname, record.__dict__.get("error")) == (level, error)

@@ -398,13 +398,33 @@ async def test_nothing_of_a_call_is_logged(calling: Calling, caplog: pytest.LogC
 
 def test_every_failure_of_the_library_is_named() -> None:
     """And what is not the upstream's fault stays what it is."""
-    assert translate(aiohttp.ServerDisconnectedError()).kind == "dropped"  # type: ignore[union-attr]
-    assert translate(aiohttp.InvalidURL("x")).kind == "invalid"  # type: ignore[union-attr]
-    assert translate(ssl.SSLError()).kind == "tls"  # type: ignore[union-attr]
-    assert translate(ConnectionResetError()).kind == "dropped"  # type: ignore[union-attr]
-    assert translate(KeyError()) is None
+    assert translate(aiohttp.ServerDisconnectedError(), "up").kind == "dropped"  # type: ignore[union-attr]
+    assert translate(aiohttp.InvalidURL("x"), "up").kind == "invalid"  # type: ignore[union-attr]
+    assert translate(ssl.SSLError(), "up").kind == "tls"  # type: ignore[union-attr]
+    assert translate(ConnectionResetError(), "up").kind == "dropped"  # type: ignore[union-attr]
+    assert translate(KeyError(), "up") is None
 
 
 def test_raw_reads_its_headers() -> None:
     """The tests' own reader splits what it should."""
     assert Raw(b"HTTP/1.1 200 OK\r\nA: b\r\na:c\r\n\r\n", b"").values(b"A") == [b"b", b"c"]
+
+
+async def test_an_upstream_that_is_down_is_named_as_configured(calling: Calling) -> None:
+    """What to look at, and never where it stands: hosts are the operator's."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    async with calling() as client:
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(url))
+        with pytest.raises(UpstreamError) as unknown:
+            await client.send(call("http://no-such-host.invalid/v1"))
+    assert str(caught.value) == "no connection to the upstream 'up': is it running?"
+    assert str(unknown.value) == "the host name of the upstream 'up' is not known: is its base_url right?"
+
+
+async def test_a_proxy_that_is_down_is_told_from_its_upstream(calling: Calling) -> None:
+    """The cure is elsewhere."""
+    async with calling({"up": Peer(proxy="http://127.0.0.1:9")}) as client:
+        with pytest.raises(UpstreamError, match="no connection to the proxy before the upstream 'up'"):
+            await client.send(call("http://127.0.0.1:9/v1"))

@@ -114,3 +114,12 @@ def test_a_signal_in_the_middle_ends_it_cleanly(tmp_path: Path, which: signal.Si
         assert "Traceback" not in demo.said
     assert code == 130 or (code == 0 and moment == MOMENTS[-1])  # there the story may be faster than the signal
     assert left_behind(tmp_path) == []
+
+
+def test_its_words_are_explained_before_they_are_used() -> None:
+    """A newcomer knows neither a generation nor a rung."""
+    said: list[str] = []
+    assert tell(said.append)
+    legend = next(line for line in said if line.startswith("generation: "))
+    assert "S1: " in legend
+    assert said.index(legend) < next(at for at, line in enumerate(said) if line.startswith("\n── 1"))
