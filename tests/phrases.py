@@ -60,7 +60,7 @@ OK = Says(
             {
                 "id": "r1",
                 "choices": [{"index": 0, "message": {"role": "assistant", "content": "aye"}, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 700, "completion_tokens": 1, "total_tokens": 701},
+                "usage": {"prompt_tokens": 250, "completion_tokens": 1, "total_tokens": 251},
             }
         ).encode(),
     )

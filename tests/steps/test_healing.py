@@ -182,7 +182,7 @@ async def test_a_limit_far_below_the_known_window_is_not_believed_at_once(house:
 
 async def test_usage_calibrates_and_refusals_teach_limits(house: House, turn: Turn) -> None:
     """Whoever succeeds teaches the meter; whoever is refused teaches the window, recovered or not."""
-    ended = reply(body=OK.body)
+    ended = reply(body=OK.body.replace(b'"prompt_tokens": 250', b'"prompt_tokens": 700'))
     concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended), ended)
     assert house.learning.known(turn.keys).calibration == pytest.approx(0.7)
     verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=4_096)
