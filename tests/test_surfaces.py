@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.surface import Carry, Put, Surface, pack, raw_projection, replace
+from proxy.core.replacement import replace
+from proxy.core.surface import Carry, Put, Surface, pack, raw_projection
 from proxy.core.transcript import Transcript
 from proxy.dialects.chat import CHAT
 from proxy.store import Commit, Entry, Record, StoreError

@@ -21,7 +21,8 @@ from proxy.compaction.patience import Patience
 from proxy.core.identity import framed, opaque
 from proxy.core.meter import Meter, measured
 from proxy.core.ranges import units
-from proxy.core.surface import Carry, Keep, Put, Replacement, before_newest, pack, replace
+from proxy.core.replacement import Replacement, replace
+from proxy.core.surface import Carry, Keep, Put, before_newest, pack
 from proxy.core.transcript import Item
 from proxy.dialects import Completion, Dialect
 from proxy.policy import Limits, Policy

@@ -15,7 +15,8 @@ from typing import Literal
 from proxy.compaction.job import Proposed, TurnedDown, View
 from proxy.core.meter import Meter, measured
 from proxy.core.ranges import units
-from proxy.core.surface import Carry, Keep, Projection, Put, raw_projection, replace
+from proxy.core.replacement import replace
+from proxy.core.surface import Carry, Keep, Projection, Put, raw_projection
 from proxy.core.transcript import Item, Transcript
 from proxy.dialects import Completion
 from proxy.dialects.chat import CHAT

@@ -8,71 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.ranges import units
+from proxy.core.replacement import Replacement
 from proxy.core.surface import (
     Carry,
     Keep,
     Projection,
     Put,
-    Replacement,
     Surface,
     matching,
     pack,
     project,
     raw_projection,
-    replace,
     unpack,
 )
-from proxy.core.transcript import Transcript
 from proxy.dialects.chat import CHAT
+from tests.core.plans import STEPS, TALK, applied, certain, entry, planned, put, raws, stored
 from tests.transcripts import (
     WORDS,
     Message,
-    Stored,
     calls,
     conversations,
     result,
     says,
     spelt,
-    system,
     transcript,
     user,
 )
 
 QUICK = settings(max_examples=60, deadline=None)
-
-
-def stored(plan: Replacement, generation: int = 1, *, retired: bool = False) -> Stored:
-    """The entry a commit of this plan would make."""
-    return Stored(generation=generation, digest=plan.digest, covered=plan.surface.covered, retired=retired)
-
-
-def planned(now: Projection, parts: list[Put | Keep], through: int) -> Replacement | None:
-    """A plan as a compactor would make it."""
-    return replace(now, parts, through, CHAT.item, carry=Carry(), summary="S4")
-
-
-def certain(now: Projection, parts: list[Put | Keep], through: int) -> Replacement:
-    """A plan that must succeed."""
-    plan = planned(now, parts, through)
-    assert plan is not None
-    return plan
-
-
-def applied(surface: Surface, to: Transcript, generation: int = 1) -> Projection:
-    """A surface laid on a transcript it is bound to."""
-    found = project(to, surface, CHAT.item, generation=generation, operation="op")
-    assert found is not None
-    return found
-
-
-def put(message: Message) -> Put:
-    """A rendered item."""
-    return Put(spelt(message))
-
-
-def raws(projection: Projection) -> list[bytes]:
-    """What the model sees, item by item."""
-    return [item.raw for item in projection.items]
 
 
 @st.composite
@@ -156,9 +119,6 @@ def test_one_changed_message_in_the_covered_range_and_it_does_not_apply(
     assert bool(matching([stored(plan)], transcript(*edited))) != covered_too
 
 
-TALK = [user("task"), says("one"), user("two"), says("three"), user("four")]
-
-
 def test_a_rewind_falls_back_to_the_shallower_surface() -> None:
     """The deepest match wins; at equal depth the higher generation; a retired one never."""
     whole = transcript(*TALK)
@@ -183,76 +143,6 @@ def test_the_clients_new_bytes_stand_for_kept_items() -> None:
         spelt(result("c")),
         spelt(user("go on")),
     ]
-
-
-NOTHING_MADE = {
-    "less than what is covered": ([Keep(0, 1)], 1),
-    "more than there is": ([], 99),
-    "a negative cut": ([], -1),
-    "out of range": ([Keep(0, 9)], 4),
-    "behind the cut": ([Keep(3, 5)], 4),
-    "empty": ([Keep(2, 2)], 4),
-    "backwards": ([Keep(3, 2)], 4),
-    "negative": ([Keep(-1, 1)], 4),
-    "out of order": ([Keep(3, 4), Keep(2, 3)], 4),
-    "twice": ([Keep(2, 3), Keep(2, 3)], 4),
-    "no item of the dialect": ([Put(b"{}")], 4),
-    "no JSON": ([Put(b"\xff")], 4),
-}
-
-
-@pytest.mark.parametrize(("parts", "through"), NOTHING_MADE.values(), ids=NOTHING_MADE)
-def test_parts_that_spell_nothing_make_no_surface(parts: list[Put | Keep], through: int) -> None:
-    """What cannot be stored is refused at the plan. Here two items spell a surface that covers three."""
-    now = applied(
-        certain(raw_projection(transcript(*TALK)), [put(user("s")), Keep(2, 3)], 3).surface, transcript(*TALK)
-    )
-    assert (now.fixed, len(now.items)) == (2, 4)
-    assert planned(now, parts, through) is None
-
-
-def test_a_cut_before_anything_covers_nothing_and_is_refused() -> None:
-    """A surface of nothing would be bound to nothing."""
-    assert planned(raw_projection(transcript(*TALK)), [put(user("s"))], 0) is None
-
-
-def test_a_surface_can_be_replaced_where_it_stands() -> None:
-    """Pruning inside what is already put covers the same, no more."""
-    now = applied(certain(raw_projection(transcript(*TALK)), [put(user("long"))], 3).surface, transcript(*TALK))
-    again = certain(now, [put(user("s"))], 1)
-    assert again.surface.covered == 3
-    assert raws(again.projection) == [spelt(message) for message in (user("s"), *TALK[3:])]
-
-
-def test_a_cut_between_an_empty_message_and_its_next_is_none() -> None:
-    """No coverage can name it."""
-    now = raw_projection(transcript(user("a"), says(""), user("b")))
-    assert planned(now, [put(user("s"))], 2) is None
-
-
-def test_empty_messages_at_the_very_end_stay_raw() -> None:
-    """They belong to no significant one: a cut behind or among them covers all that counts."""
-    now = raw_projection(transcript(user("a"), user("b"), says(""), says("")))
-    for through in (2, 3, 4):
-        plan = certain(now, [put(user("s"))], through)
-        assert plan.surface.covered == 2
-        assert raws(plan.projection) == [spelt(user("s")), spelt(says("")), spelt(says(""))]
-
-
-def test_what_was_put_is_put_again_and_neighbours_are_kept_as_one() -> None:
-    """A second surface is spelled with the client's items and rendered bytes, never with another surface."""
-    now = applied(
-        certain(raw_projection(transcript(*TALK)), [put(user("s")), Keep(1, 3)], 3).surface, transcript(*TALK)
-    )
-    plan = certain(now, [Keep(0, 4)], 4)
-    assert plan.surface.parts == (put(user("s")), Keep(1, 4))
-
-
-def test_system_text_between_stays_in_its_place() -> None:
-    """A kept item brings the empty ones that belong to it."""
-    whole = transcript(user("a"), says(""), system("rule"), says("b"), user("c"))
-    plan = certain(raw_projection(whole), [put(user("s")), Keep(2, 3)], 4)
-    assert raws(plan.projection) == [spelt(m) for m in (user("s"), says(""), system("rule"), user("c"))]
 
 
 @pytest.mark.parametrize(
@@ -303,15 +193,6 @@ def test_damaged_bytes_are_absent_or_a_surface_and_never_raise(surface: Surface,
     assert unpack(bytes(raw)) is None or isinstance(unpack(bytes(raw)), Surface)
 
 
-def test_a_text_that_nothing_can_spell_is_carried_without_it() -> None:
-    """Half of a cut emoji in a user's words must not keep a conversation from ever being packed."""
-    halves = Carry(task="fix \ud83d", words=("\udc00", "whole"), outline={"done": ("a\ud800b",)})
-    plan = replace(raw_projection(transcript(*TALK)), [put(user("packed"))], 1, CHAT.item, carry=halves, summary="S4")
-    assert plan is not None
-    assert unpack(pack(plan.surface)) == plan.surface
-    assert plan.surface.carry == Carry(task="fix ?", words=("?", "whole"), outline={"done": ("a?b",)})
-
-
 def test_an_unknown_format_counts_as_absent() -> None:
     """A later version's surface is not guessed at."""
     packed = msgspec.msgpack.decode(pack(Surface(parts=(), covered=1)))
@@ -321,42 +202,9 @@ def test_an_unknown_format_counts_as_absent() -> None:
     assert unpack(b"") is None
 
 
-def entry(plan: Replacement) -> Stored:
-    """The entry of a plan with all that the ledger holds of it."""
-    surface = plan.surface
-    return Stored(generation=1, digest=plan.digest, covered=surface.covered, summarised=surface.summarised)
-
-
-#: A task, a step, what was made of it, another step.
-STEPS = (user("task"), calls("a"), result("a", "long " * 50), says("so"), calls("b"), result("b", "long " * 50))
-
-
 def test_a_client_that_goes_back_to_where_a_summary_ends_gets_its_newest_unit_raw() -> None:
     """The summary of a longer history stands for the newest unit of the shorter one: it does not apply there."""
     plan = certain(raw_projection(transcript(*STEPS)), [Put(spelt(user("summary")))], 4)
     assert plan.surface.summarised == 4
     assert matching([entry(plan)], transcript(*STEPS)) == [entry(plan)]
     assert matching([entry(plan)], transcript(*STEPS[:4])) == []
-
-
-def test_a_pruned_newest_unit_still_applies_to_it() -> None:
-    """A tool result put in the place of the same result is shown; a summary before it stays one."""
-    whole = transcript(*STEPS)
-    shorter = Put(spelt(result("b", "short")))
-    plan = certain(raw_projection(whole), [Keep(0, 5), shorter], 6)
-    assert (plan.surface.covered, plan.surface.summarised) == (6, 0)
-    assert matching([entry(plan)], whole) == [entry(plan)]
-    both = certain(raw_projection(whole), [Put(spelt(user("summary"))), Keep(4, 5), shorter], 6)
-    assert (both.surface.covered, both.surface.summarised) == (6, 4)
-    assert matching([entry(both)], whole) == [entry(both)]
-
-
-def test_what_a_summary_swallowed_of_an_earlier_surface_counts_as_all_it_covers() -> None:
-    """Inside a surface nobody knows which item stood where, so a cut there counts as the whole of it."""
-    whole = transcript(*STEPS, says("and so"))
-    pruned = certain(raw_projection(whole), [Keep(0, 2), Put(spelt(result("a", "x"))), Keep(3, 4)], 4).projection
-    assert pruned.summarised == 0
-    plan = certain(pruned, [Put(spelt(user("summary"))), Keep(3, 4)], 4)
-    assert plan.surface.summarised == 4
-    later = certain(plan.projection, [Keep(0, 2)], 2)
-    assert later.surface.summarised == 4

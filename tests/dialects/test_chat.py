@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.identity import conversation
-from proxy.core.surface import Carry, Put, matching, project, raw_projection, replace
+from proxy.core.replacement import replace
+from proxy.core.surface import Carry, Put, matching, project, raw_projection
 from proxy.core.transcript import Item, Transcript
 from proxy.dialects import Call, Completion, Dialect, Result, Said, Usage
 from proxy.dialects.chat import CHAT, Chat

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.ranges import units
-from proxy.core.surface import Carry, Keep, Put, raw_projection, replace
+from proxy.core.replacement import replace
+from proxy.core.surface import Carry, Keep, Put, raw_projection
 from proxy.dialects.chat import CHAT
 from proxy.dialects.chat_order import first_problem
 from tests.transcripts import WORDS, Message, calls, conversations, item, result, says, spelt, system, transcript, user
