@@ -38,7 +38,9 @@ class Carryon:
             **environment,
         }
         self._arguments = [*command(), "serve", "--upstream", upstream, "--port", "0", *options]
-        self._environment = {**os.environ, **settings}
+        # Whoever runs the tests may have settings of their own: none of them is Carryon's here.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CARRYON_")}
+        self._environment = {**kept, **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 

@@ -34,7 +34,7 @@ BETWEEN = 1.0
 #: A history that overflows the window at once, by so much that pruning does not suffice.
 TOO_LONG = 26
 #: A bad summariser of 40 tokens a second may not hold the one slot for minutes; after two failures the outline serves.
-PATIENCE = {"CARRYON_DEFAULTS__SUMMARY__BACKGROUND_TIMEOUT": "60s", "CARRYON_DEFAULTS__SUMMARY__TIMEOUT": "15s"}
+PATIENCE = {"CARRYON_DEFAULTS__SUMMARY__TIMEOUT": "15s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
