@@ -24,7 +24,10 @@ test: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest -q
 
 .PHONY: check
-check: $(VENV)/.dev ## lint, types, import contract, dependencies
+check: lint test ## everything but the slow tests
+
+.PHONY: lint
+lint: $(VENV)/.dev ## format, lint, types, import contract, dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
