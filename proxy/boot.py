@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import os
-import re
 import secrets
 import tempfile
 from collections.abc import AsyncIterator
@@ -175,12 +174,12 @@ def _bounds(settings: Settings) -> Bounds:
 
 def _peers(settings: Settings) -> dict[str, Peer]:
     return {
-        name: Peer(
+        known.name: Peer(
             proxy=upstream.proxy.get_secret_value() if upstream.proxy else None,
             ca_file=str(upstream.ca_file) if upstream.ca_file else None,
-            overflow_patterns=tuple(re.compile(pattern) for pattern in upstream.overflow_patterns),
+            overflow_patterns=known.overflow_patterns,
         )
-        for name, upstream in settings.upstreams.items()
+        for known, upstream in zip(destinations(settings), settings.upstreams.values(), strict=True)
     }
 
 

@@ -166,9 +166,11 @@ class House:
     #: Conversations whose last stream ended in an overflow: their next look-up is not skipped (rule 9.3).
     forced: Known[str, bool] = field(default_factory=lambda: Known(1_024))
 
-    def policy(self, upstream: str, model: str) -> Policy:
-        """Return the effective policy of an upstream's model."""
-        return self.policies(upstream, model)
+    def once(self, about: str) -> bool:
+        """Whether this is the first time that something is to be warned about in this process."""
+        first = self.warned.get(about) is None
+        self.warned.put(about, value=True)
+        return first
 
     async def mark(self, conversation: str, operation: str, mark: str) -> None:
         """Note something about a surface; a store that is away has warned already and forgets it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from proxy.core.identity import framed
 from proxy.core.known import Known
+from proxy.core.meter import CALIBRATION_RANGE
 from proxy.store import Learned, Ledger, StoreError
 
 __all__ = ["Keys", "Learning", "keys"]
@@ -20,7 +21,6 @@ __all__ = ["Keys", "Learning", "keys"]
 _REFRESH = 60.0
 _HELD = 4_096
 _LEAST_LIMIT = 1_024
-_CALIBRATION = (0.5, 4.0)
 #: How much one observation moves the calibration held here; the ledger smooths in its own way.
 _WEIGHT = 0.3
 #: An observation this close to what is held is nothing new: the ledger is not told.
@@ -86,7 +86,7 @@ class Learning:
 
     def calibration(self, key: Keys, ratio: float) -> None:
         """The upstream counted `ratio` times what the meter estimated."""
-        low, high = _CALIBRATION
+        low, high = CALIBRATION_RANGE
         if not low <= ratio <= high:
             return
         held = self._calibrations.get(key.calibration)

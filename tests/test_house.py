@@ -60,8 +60,8 @@ async def test_a_policy_is_resolved_once() -> None:
     """The same object for the same upstream and model."""
     house = furnished(models=[{"model": "big*", "context_window": 99_999}])
     up = house.upstreams[0].name
-    assert house.policy(up, "big-1") is house.policy(up, "big-1")
-    assert (house.policy(up, "big-1").window, house.policy(up, "m").window) == (99_999, 10_000)
+    assert house.policies(up, "big-1") is house.policies(up, "big-1")
+    assert (house.policies(up, "big-1").window, house.policies(up, "m").window) == (99_999, 10_000)
     await closed(house)
 
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from proxy.core.known import Known
 from proxy.core.transcript import Envelope, Item
 
-__all__ = ["Meter", "Weight", "measured", "parts"]
+__all__ = ["CALIBRATION_RANGE", "Meter", "Weight", "measured", "parts"]
 
 _KNOWN_ITEMS = 100_000
+#: What an upstream may be believed to count, in estimates: less or more is a mistake of somebody's.
+CALIBRATION_RANGE = (0.5, 4.0)
 #: Tokens that open the reply, on every request.
 _PRIMING = 3
 

@@ -137,9 +137,7 @@ def _judge_summary(house: House, turn: Turn, work: Work, *, ended: bool) -> None
 
 def _warn_once(house: House, turn: Turn, work: Work) -> None:
     """Say, once for a conversation, that its compactor found nothing to do; it is asked again every turn."""
-    key = f"{turn.conversation}:nothing-packed"
-    if house.warned.get(key) is None:
-        house.warned.put(key, value=True)
+    if house.once(f"{turn.conversation}:nothing-packed"):
         tokens, goal = work.view.total, work.view.goal
         events.emit("nothing-packed", level=logging.WARNING, conversation=turn.opaque, tokens=tokens, goal=goal)
 

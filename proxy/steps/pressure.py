@@ -124,6 +124,5 @@ def _newest(tokens: tuple[int, ...], units: tuple[tuple[int, int], ...]) -> int:
 
 def _warn_once(house: House, turn: Turn, *, tokens: int) -> None:
     """Envelope and newest unit alone are over low water: packing cannot help (rule 6.8)."""
-    if house.warned.get(turn.conversation) is None:
-        house.warned.put(turn.conversation, value=True)
+    if house.once(f"{turn.conversation}:cannot-pack"):
         events.emit("cannot-pack", level=logging.WARNING, conversation=turn.opaque, tokens=tokens)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from proxy import events
 from proxy.compaction.patience import Patience
 from proxy.core.evidence import Authorised, Denied, Fit, Seen, authorise, fits
-from proxy.core.meter import measured
+from proxy.core.meter import CALIBRATION_RANGE, measured
 from proxy.core.overflow import Verdict
 from proxy.house import House
 from proxy.policy import OverflowLimits, overflow_limits
@@ -24,8 +24,6 @@ from proxy.steps.turn import Turn
 from proxy.store import StoreError
 
 __all__ = ["recovered"]
-
-_CALIBRATION = (0.5, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,5 +171,5 @@ def _frozen(verdict: Verdict, estimate: int, calibration: float) -> float:
     """The calibration of this recovery: what the refusal counted, else what was learned."""
     if not verdict.requested or estimate <= 0:
         return calibration
-    low, high = _CALIBRATION
+    low, high = CALIBRATION_RANGE
     return min(high, max(low, verdict.requested / estimate))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from proxy import events
-from proxy.core.identity import covered_digests
+from proxy.core.identity import CREDENTIAL_HEADERS, covered_digests
 from proxy.core.meter import measured, parts
 from proxy.core.surface import raw_projection
 from proxy.house import House
@@ -47,7 +47,7 @@ _FRAME = 64
 #: All calls of a request may take the store a third more than one (rule 5.9: 200 ms for 150).
 _ALL = 4 / 3
 _FORCE = "force"
-_ASKING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "anthropic-version"})
+_ASKING = frozenset({*CREDENTIAL_HEADERS, "anthropic-version"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,9 +217,7 @@ def _asking(turn: Turn) -> Headers:
 
 def _warn_once(house: House, turn: Turn) -> None:
     """Nobody knows this model's window: no pressure for it (rule 6.1)."""
-    key = f"window of {turn.model} at {turn.destination.name}"
-    if house.warned.get(key) is None:
-        house.warned.put(key, value=True)
+    if house.once(f"window of {turn.model} at {turn.destination.name}"):
         events.emit("window-unknown", level=logging.WARNING, upstream=turn.destination.name, model=turn.model)
 
 

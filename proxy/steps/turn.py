@@ -188,7 +188,7 @@ def _turn(
     if not shown and not settings.anonymous:
         return replace(passage, skip="anonymous")
     tenant = identity.tenant(house.secret, shown)
-    policy = house.policy(destination.name, model)
+    policy = house.policies(destination.name, model)
     hindrance = _hindrance(transcript, named, policy)
     if hindrance == "server-history":
         return replace(passage, skip=hindrance)

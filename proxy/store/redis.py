@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from proxy.core.meter import CALIBRATION_RANGE
 from proxy.store import Commit, Entry, Learned, Record, StoreConfigError, StoreError, blob, durability, index, keys
 from proxy.store.bounded import Bounded
 from proxy.store.contact import REFRESH, Contact, Terms, answered, fingerprint, milliseconds
@@ -21,7 +22,6 @@ NOTES_EXPIRY = 600.0
 NOTES_AT_MOST = 64
 #: No model has a smaller window: a smaller number in a refusal is something else (rule 8.5).
 LEAST_LIMIT = 1024
-CALIBRATION_RANGE = (0.5, 4.0)
 CALIBRATION_WEIGHT = 0.2
 #: Surfaces that a process holds at most, in bytes.
 SURFACE_BYTES = 64 * 1024 * 1024

@@ -179,7 +179,8 @@ def _tell(carryon: Carryon, recorder: Recorder) -> None:
     kinds = Counter(commit["summary"] for commit in commits)
     failed = len(carryon.events("summary-failed")) + len(carryon.events("summary-refused"))
     counts = " ".join(f"{kind}={kinds[kind]}" for kind in ("S1", "S4", "prune"))
-    print(f"packings: {counts}; summary calls: {recorder.summaries}, {failed} of them failed")
+    rejected = len(carryon.events("summary-rejected"))
+    print(f"packings: {counts}; summary calls: {recorder.summaries}, {failed} of them failed, {rejected} rejected")
     assert commits
     assert sum(kinds[kind] for kind in ("S1", "S4", "prune")) == len(commits)
     assert not carryon.events("internal-fault")
