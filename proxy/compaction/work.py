@@ -151,6 +151,8 @@ class Work:
         asked = self._subject.flights.join(key, lambda: self._ask(items, instruction, max_tokens, alone))
         answer = await self._subject.patience.waiting(asked)
         self.summarised = False  # until the compactor proposes what it took from it
+        if answer is None and self._subject.patience.left <= 0:
+            events.emit("summary-failed", level=logging.WARNING, conversation=self._subject.opaque, error="time is up")
         if answer is not None:
             self.answers.append(answer)
         return answer
@@ -159,7 +161,12 @@ class Work:
         dialect, transcript = self._subject.dialect, self._now.projection.transcript
         body = dialect.summary_request(transcript, items, instruction, max_tokens=max_tokens, alone=alone)
         reply = await self._subject.post(body, self._subject.patience.left)
-        return dialect.answer(reply) if reply is not None else None
+        answer = dialect.answer(reply) if reply is not None else None
+        if reply is not None and answer is None:
+            events.emit(
+                "summary-rejected", level=logging.WARNING, conversation=self._subject.opaque, finish="unreadable"
+            )
+        return answer
 
     def _look(self) -> View:
         subject, now = self._subject, self._now.projection

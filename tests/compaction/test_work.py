@@ -405,8 +405,19 @@ async def test_two_who_want_the_same_summary_pay_once(ledger: Accidental, conver
     assert len(post.bodies) == 2
 
 
-async def test_patience_is_shared_by_all_rounds(ledger: Accidental, conversation: str) -> None:
-    """What was waited for is gone; when nothing is left nobody is asked."""
+async def test_a_summary_that_cannot_be_read_is_warned_of(
+    ledger: Accidental, conversation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No failure of a summariser is silent (rule 6.7)."""
+    work = await work_on(subject(ledger, conversation, post=Summariser(b"no completion")))
+    assert await work.ask(work.view.items, "sum up", max_tokens=9) is None
+    assert [record.getMessage() for record in caplog.records] == ["summary-rejected"]
+
+
+async def test_patience_is_shared_by_all_rounds(
+    ledger: Accidental, conversation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was waited for is gone, with one warning; when nothing is left nobody is asked."""
     post = Summariser(SUM, after=10)
     patience = Patience(0.15)
     work = await work_on(subject(ledger, conversation, post=post, patience=patience))
@@ -419,6 +430,7 @@ async def test_patience_is_shared_by_all_rounds(ledger: Accidental, conversation
     assert 0.15 <= patience.waited < 2
     assert await work.ask(work.view.items, "again", max_tokens=9) is None
     assert len(post.bodies) == 1
+    assert [record.getMessage() for record in caplog.records] == ["summary-failed"]
 
 
 async def test_a_summariser_is_judged_by_what_was_taken_for_a_summary(
