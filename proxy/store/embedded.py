@@ -122,6 +122,7 @@ class EmbeddedStore:
     def _spawn(self, places: Places, alive: FileLock) -> subprocess.Popen[bytes]:
         """Start the server; it inherits the lock that says it lives. It has its own session: Ctrl-C is ours."""
         try:
+            places.open_run()
             places.socket.unlink(missing_ok=True)
             with places.log.open("wb") as log:
                 process = subprocess.Popen(  # noqa: S603 - the binary is found by us, the arguments are ours
@@ -136,6 +137,7 @@ class EmbeddedStore:
                 )
             places.pid.write_text(f"{process.pid}\n", encoding="ascii")
         except OSError as error:
+            places.close_run()
             raise StoreConfigError(f"the embedded store cannot start {self._binary}: {error}") from error
         finally:
             alive.release()
@@ -152,7 +154,7 @@ class EmbeddedStore:
                     self._process.poll()
                 if not _lives(places):
                     self._process = None
-                    places.socket.unlink(missing_ok=True)
+                    places.close_run()
                     places.pid.unlink(missing_ok=True)
                     return
                 await asyncio.sleep(POLL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,8 +65,19 @@ class Places:
         candidates = [Path(runtime, f"carryon-{name}")] if runtime and os.access(runtime, os.W_OK) else []
         candidates.append(Path(f"/tmp/carryon-{os.getuid()}-{name}"))  # noqa: S108 - owner and mode are checked
         run = next(path for path in candidates if len(os.fsencode(path)) + 12 < SOCKET_PATH_AT_MOST)
-        _make_private(run, "run directory")
-        return cls(data=data, run=run)
+        places = cls(data=data, run=run)
+        places.open_run()
+        return places
+
+    def open_run(self) -> None:
+        """Make and check the socket's directory. Raises `StoreConfigError`."""
+        _make_private(self.run, "run directory")
+
+    def close_run(self) -> None:
+        """Remove the socket and its directory: a store that does not run leaves nothing outside its data."""
+        self.socket.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty, or gone
+            self.run.rmdir()
 
 
 def _make_private(path: Path, what: str) -> None:

@@ -56,8 +56,6 @@ async def open_store(tmp_path: Path) -> AsyncIterator[Callable[[], EmbeddedStore
     yield make
     for store in opened:
         await store.stop()
-    for run in {store._places.run for store in opened if store._places is not None}:
-        run.rmdir()
 
 
 def socket_of(url: str) -> Path:
@@ -178,7 +176,7 @@ async def test_users_share_it_and_the_last_one_out_stops_it(open_store: Callable
     assert answers(urls[0])
     await second.stop()
     assert not alive(server)
-    assert not exists(socket_of(urls[0]))
+    assert not exists(socket_of(urls[0]).parent)
 
 
 async def test_surfaces_survive_a_restart(open_store: Callable[[], EmbeddedStore], open_ledger: Open) -> None:
@@ -232,6 +230,7 @@ async def test_left_over_files_of_a_crash_do_no_harm(open_store: Callable[[], Em
     places = store._places
     assert places is not None
     await store.stop()
+    places.open_run()
     places.socket.touch()
     bystander = run("sleep", "60")
     places.pid.write_text(f"{bystander.pid}\n")
@@ -329,7 +328,7 @@ async def test_a_binary_that_cannot_run_is_a_configuration_error(tmp_path: Path)
     with pytest.raises(StoreConfigError, match="cannot start"):
         await store.start()
     assert store._places is not None
-    store._places.run.rmdir()
+    assert not store._places.run.exists()
 
 
 async def test_a_server_of_other_data_on_our_socket_is_not_taken_for_ours(
@@ -339,12 +338,13 @@ async def test_a_server_of_other_data_on_our_socket_is_not_taken_for_ours(
     store = open_store()
     url = await store.start()
     await store.stop()
+    socket_of(url).parent.mkdir(mode=0o700)
     stranger = start_server(unixsocket=str(socket_of(url)))
     with pytest.raises(StoreConfigError, match="other data"):
         await open_store().start()
     assert answers(url)
     stranger.stop()
-    socket_of(url).unlink(missing_ok=True)
+    shutil.rmtree(socket_of(url).parent)
 
 
 async def test_a_state_directory_removed_under_it_ends_with_its_server(

@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from proxy.exchange import exchange
 from proxy.house import House
 from proxy.server.lifecycle import Server
 from proxy.settings import Settings, load
-from proxy.store.places import Places
 from proxy.tokens import count_with
 
 __all__ = ["Liar", "tell"]
@@ -196,20 +195,16 @@ async def _staged(say: Say, model: ScriptedModel, compactor: Compactor | None) -
     """Set up the whole of it, on loopback and in a folder of its own that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="carryon-demo-") as name:
         folder = Path(name)
-        try:
-            async with _served(model.app()) as port, opened(_settings(port, folder)) as house:
-                house.compactor = compactor or house.compactor
-                server = Server(partial(exchange, house), bounds(house.settings))
-                try:
-                    listening = await server.listen()
-                    async with aiohttp.ClientSession() as session:
-                        agent = Agent(f"http://127.0.0.1:{listening}/v1", session, count_with("o200k_base"))
-                        yield _Stage(house, model, agent, say)
-                finally:
-                    await server.close()
-        finally:
-            with suppress(OSError):
-                Places.prepare(folder).run.rmdir()
+        async with _served(model.app()) as port, opened(_settings(port, folder)) as house:
+            house.compactor = compactor or house.compactor
+            server = Server(partial(exchange, house), bounds(house.settings))
+            try:
+                listening = await server.listen()
+                async with aiohttp.ClientSession() as session:
+                    agent = Agent(f"http://127.0.0.1:{listening}/v1", session, count_with("o200k_base"))
+                    yield _Stage(house, model, agent, say)
+            finally:
+                await server.close()
 
 
 @asynccontextmanager
