@@ -17,6 +17,8 @@ from proxy.compaction.builtin import Builtin
 from proxy.compaction.job import Compactor
 from proxy.compaction.landing import landed
 from proxy.dialects.chat import CHAT
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.responses import RESPONSES
 from proxy.errors import ConfigError, Mistake
 from proxy.house import Background, House, Measures, destinations, policies
 from proxy.learning import Learning
@@ -70,7 +72,7 @@ async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Com
             settings=settings,
             policies=resolved,
             upstreams=destinations(settings),
-            dialects={"chat": CHAT},
+            dialects={dialect.name: dialect for dialect in (CHAT, RESPONSES, MESSAGES)},
             ledger=ledger,
             upstream=client,
             windows=windows,

@@ -16,7 +16,6 @@ from proxy.dialects import Said
 
 __all__ = ["Head", "already_packed", "head", "kept"]
 
-_SYSTEM = ("system", "developer")
 _MOST_PATHS = 500
 
 
@@ -69,14 +68,14 @@ def already_packed(view: View) -> int:
     beside = (
         at
         for at in range(1, view.fixed)
-        if view.items[at].facts.role not in _SYSTEM and not _is_acknowledgement(view, at)
+        if not view.items[at].facts.stays and not _is_acknowledgement(view, at)
     )
     return next(beside, view.fixed)
 
 
 def kept(view: View, cut: int) -> tuple[int, ...]:
-    """The system and developer items before `cut`: they are never summarised."""
-    return tuple(at for at in range(cut) if view.items[at].facts.role in _SYSTEM)
+    """The items before `cut` that stay as they are: system text, an upstream's own compaction."""
+    return tuple(at for at in range(cut) if view.items[at].facts.stays)
 
 
 def head(view: View, cut: int) -> Head:

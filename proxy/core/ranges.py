@@ -1,7 +1,8 @@
 """Units, and where a conversation may be cut: the head goes, the tail stays raw.
 
 A cut stands before an item. It is legal where no tool call of an earlier item still waits for a
-result of a later one, and never between an insignificant item and the one it belongs to.
+result of a later one, and never between an insignificant item and the one it belongs to, nor inside a
+step that is spelt as several items in a row.
 """
 
 from __future__ import annotations
@@ -77,9 +78,13 @@ def _glued(items: Sequence[Item]) -> list[bool]:
         reach[start] = len(items) - 1
     furthest = 0
     for at, item in enumerate(items):
-        glued[at] = furthest >= at > 0
+        glued[at] = furthest >= at > 0 or _one_step(items, at)
         furthest = max(furthest, reach[at], at if item.facts.significant else at + 1)
     return _glue_end(items, glued)
+
+
+def _one_step(items: Sequence[Item], at: int) -> bool:
+    return at > 0 and items[at].facts.joins and items[at - 1].facts.joins
 
 
 def _glue_end(items: Sequence[Item], glued: list[bool]) -> list[bool]:

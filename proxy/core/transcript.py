@@ -18,13 +18,17 @@ class Facts:
 
     `digest` is the SHA-256 (32 bytes) of the normalised item, empty when it normalises to nothing
     (rule 4.4). `opens` are the ids of the tool calls it makes, `answers` those it gives results
-    for, each in order, repeated ids included.
+    for, each in order, repeated ids included. `stays` marks what no replacement may leave out: system
+    text in mid-conversation, an upstream's own `compaction` item. `joins` marks a part of an assistant
+    step that several items spell: neighbours that join are never parted.
     """
 
     role: str
     digest: bytes
     opens: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
+    stays: bool = False
+    joins: bool = False
 
     @property
     def significant(self) -> bool:

@@ -500,6 +500,23 @@ def test_usage_is_found_in_the_end_of_a_reply(tail: bytes, sse: bool, prompt: in
 
 
 @pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({"prompt_tokens": 5, "completion_tokens": 2}, Usage(prompt=5, completion=2)),
+        ({"prompt_tokens": 5}, Usage(prompt=5, completion=0)),
+        ({"prompt_tokens": 0, "completion_tokens": 2}, None),
+        ({"prompt_tokens": True}, None),
+        ({"prompt_tokens": "5"}, None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_usage_needs_prompt_tokens(value: object, found: Usage | None) -> None:
+    """Zero teaches nothing."""
+    assert CHAT.counted(value) == found
+
+
+@pytest.mark.parametrize(
     ("headers", "own"),
     [
         ({}, False),

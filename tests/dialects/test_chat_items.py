@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
 
 import pytest
 from hypothesis import given, settings
 
-from proxy.dialects import Usage
 from proxy.dialects import chat_items as items
 from tests.dialects.test_chat_digest import messages, sent
+from tests.dialects.test_parts import PICTURE
 from tests.transcripts import Message, calls, result, says, spelt, user
-
-PICTURE = {
-    "type": "image_url",
-    "image_url": {"url": "data:image/png;base64," + base64.b64encode(b"x" * 300_000).decode()},
-}
-
-
-def test_json_is_written_compact_and_readable() -> None:
-    """Text stays as it is; a lone surrogate becomes its escape; what JSON cannot spell is a ValueError."""
-    assert items.dumps({"a": ["é", 1]}) == '{"a":["é",1]}'.encode()
-    assert items.dumps("\ud800é") == b'"\\ud800\\u00e9"'
-    with pytest.raises(ValueError, match="float"):
-        items.dumps(float("inf"))
-
-
-@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", "[" * 9_999, b"1" * 5_000])
-def test_what_is_no_json_is_nothing(raw: bytes | str) -> None:
-    """None, or an object without fields."""
-    assert items.parse(raw) is None
-    assert items.loads(raw) == {}
-    assert items.loads(b"[1]") == {}
 
 
 def test_a_reader_sees_text_without_reasoning() -> None:
@@ -59,50 +37,6 @@ def test_calls_are_read_in_order() -> None:
     found = [(call.id, call.name, call.arguments) for call in items.calls(message)]
     assert found == [("1", "read", "{}"), ("2", "f", "text"), ("", "", '{"a":2,"b":1}'), ("g", "g", "{}")]
     assert items.calls({"tool_calls": "x", "function_call": []}) == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "says_so"),
-    [
-        ("Error: no such file", True),
-        ("  \n** FAILED **", True),
-        ('{"ok": false, "error": "x"}', True),
-        ('{"is_error": true}', True),
-        ("Traceback (most recent call last)", True),
-        ('{"error": null}', False),
-        ("no errors", False),
-        ("x" * 400 + ' "error": true', False),
-        ("", False),
-    ],
-)
-def test_a_failure_is_told_by_how_it_begins(text: str, says_so: bool) -> None:  # noqa: FBT001 - pytest passes it by name
-    """First words, or an error field near the beginning."""
-    assert items.says_error(text) == says_so
-
-
-def test_texts_are_changed_and_the_shape_stays() -> None:
-    """Text stays text, a list stays a list, media stay as they are."""
-    assert items.changed_content("ab", str.upper) == "AB"
-    assert items.changed_content(None, str.upper) is None
-    parts = [{"type": "text", "text": "a", "x": 1}, PICTURE, "b", 3]
-    assert items.changed_content(parts, str.upper) == [{"type": "text", "text": "A", "x": 1}, PICTURE, "B", 3]
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ({"prompt_tokens": 5, "completion_tokens": 2}, Usage(prompt=5, completion=2)),
-        ({"prompt_tokens": 5}, Usage(prompt=5, completion=0)),
-        ({"prompt_tokens": 0, "completion_tokens": 2}, None),
-        ({"prompt_tokens": True}, None),
-        ({"prompt_tokens": "5"}, None),
-        (None, None),
-        ([], None),
-    ],
-)
-def test_usage_needs_prompt_tokens(value: object, found: Usage | None) -> None:
-    """Zero teaches nothing."""
-    assert items.usage(value) == found
 
 
 def weight(message: object) -> tuple[tuple[str, ...], int]:

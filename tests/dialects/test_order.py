@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,9 +11,12 @@ from hypothesis import strategies as st
 from proxy.core.ranges import units
 from proxy.core.replacement import replace
 from proxy.core.surface import Carry, Keep, Put, raw_projection
+from proxy.core.transcript import Transcript
 from proxy.dialects.chat import CHAT
-from proxy.dialects.chat_order import first_problem
-from tests.transcripts import WORDS, Message, calls, conversations, item, result, says, spelt, system, transcript, user
+from proxy.dialects.form import Wire
+from proxy.dialects.order import faults
+from tests.dialects.spellings import DIALECTS
+from tests.transcripts import WORDS, Message, calls, conversations, item, result, says, spelt, system, user
 
 LEGACY: list[Message] = [
     {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
@@ -49,48 +54,71 @@ FAULTS: dict[str, tuple[list[Message], str]] = {
 @pytest.mark.parametrize("messages", VALID.values(), ids=VALID)
 def test_a_sound_order_has_no_problem(messages: list[Message]) -> None:
     """What providers accept is accepted."""
-    assert first_problem([item(message) for message in messages], []) is None
+    assert list(faults([item(message) for message in messages])) == []
 
 
 @pytest.mark.parametrize(("messages", "fault"), FAULTS.values(), ids=FAULTS)
 def test_every_fault_is_named(messages: list[Message], fault: str) -> None:
     """And it is the client's own to send where the transcript has it too."""
     items = [item(message) for message in messages]
-    assert (first_problem(items, []) or "").startswith(fault)
-    assert first_problem(items, items) is None
+    assert next(faults(items)).startswith(fault)
+    assert (CHAT.invalid(items) or "").startswith(fault)
+    assert CHAT.invalid(items, items) is None
 
 
 def test_a_fault_the_client_has_once_is_ours_when_it_comes_twice() -> None:
     """Clients reuse ids: its one unanswered call does not excuse a second."""
     own = [item(message) for message in (calls("1"), result("1"), user("a"), calls("1"))]
     torn = [item(message) for message in (calls("1"), user("a"), calls("1"))]
-    assert first_problem(torn, own) == "call without its result: 1"
+    assert CHAT.invalid(torn, own) == "call without its result: 1"
 
 
+def _transcript(dialect: Wire, items: list[Message]) -> Transcript:
+    found = dialect.split(spelt({"model": "m", dialect.form.items: items}))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("dialect", "spelling"), DIALECTS, ids=[dialect.name for dialect, _ in DIALECTS])
 @settings(max_examples=150, deadline=None)
-@given(conversations(odd=True), st.data())
-def test_what_is_planned_along_units_is_valid(messages: list[Message], data: st.DataObject) -> None:
-    """Over random tool graphs, whole units go or stay and results are pruned: no fault is added."""
-    now = raw_projection(transcript(*messages))
-    parts: list[Put | Keep] = [Put(spelt(user(data.draw(WORDS))))]
+@given(conversation=conversations(odd=True), data=st.data())
+def test_what_is_planned_along_units_is_valid(
+    dialect: Wire,
+    spelling: Callable[[list[Message]], list[Message]],
+    conversation: list[Message],
+    data: st.DataObject,
+) -> None:
+    """Over random tool graphs, whole units go or stay and results are pruned: no fault is added, in any dialect."""
+    now = raw_projection(_transcript(dialect, spelling(conversation)))
+    parts: list[Put | Keep] = [Put(dialect.user(data.draw(WORDS)))]
     ranges = units(now.items)
     last = data.draw(st.integers(0, len(ranges) - 1))
     for start, stop in ranges[: last + 1]:
         for at in range(start, stop) if data.draw(st.booleans()) else ():
-            pruned = CHAT.shrink(now.items[at].raw, lambda text: text[:1]) if data.draw(st.booleans()) else None
+            pruned = dialect.shrink(now.items[at].raw, lambda text: text[:1]) if data.draw(st.booleans()) else None
             parts.append(Put(pruned) if pruned is not None else Keep(at, at + 1))
-    plan = replace(now, parts, ranges[last][1], CHAT.item, carry=Carry(), summary="S4")
+    plan = replace(now, parts, ranges[last][1], dialect.item, carry=Carry(), summary="S4")
     if plan is not None:
-        assert CHAT.invalid(plan.projection.items, now.items) is None
+        assert dialect.invalid(plan.projection.items, now.items) is None
+        again = dialect.split(dialect.render(now.transcript, plan.projection.items))
+        assert again is not None
+        assert [one.raw for one in again.items] == [one.raw for one in plan.projection.items]
 
 
+@pytest.mark.parametrize(("dialect", "spelling"), DIALECTS, ids=[dialect.name for dialect, _ in DIALECTS])
 @settings(max_examples=100, deadline=None)
-@given(conversations(), st.data())
-def test_a_unit_torn_apart_is_a_fault(messages: list[Message], data: st.DataObject) -> None:
+@given(conversation=conversations(), data=st.data())
+def test_a_unit_torn_apart_is_a_fault(
+    dialect: Wire,
+    spelling: Callable[[list[Message]], list[Message]],
+    conversation: list[Message],
+    data: st.DataObject,
+) -> None:
     """In a sound conversation, dropping a call but not its results, or a result but not its call, is found."""
-    items = transcript(*messages).items
+    items = _transcript(dialect, spelling(conversation)).items
+    assert list(dialect.faults(items)) == [fault for fault in dialect.faults(items) if "empty" in fault]
     paired = [at for at, one in enumerate(items) if one.facts.opens or one.facts.answers]
     if not paired:
         return
     gone = data.draw(st.sampled_from(paired))
-    assert first_problem([one for at, one in enumerate(items) if at != gone], items) is not None
+    assert dialect.invalid([one for at, one in enumerate(items) if at != gone], items) is not None

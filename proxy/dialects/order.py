@@ -1,33 +1,19 @@
-"""What an upstream would reject in the order of chat messages.
+"""What an upstream would reject in an order of messages where results directly follow the step that asked.
 
-Results stand directly after the step that asked for them, before any other role; every call of a
-step is answered once; no assistant message is empty.
+Results stand before any other role; every call of a step is answered once; no assistant message is empty.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from proxy.core.transcript import Item
 
-__all__ = ["first_problem"]
+__all__ = ["faults"]
 
 
-def first_problem(items: Sequence[Item], given: Sequence[Item]) -> str | None:
-    """The first fault of `items` that is not in `given` as well, None for none.
-
-    A client's own oddity (a call it never answers) is the client's to send; only what a replacement
-    would add is a fault of ours.
-    """
-    faults = list(_faults(items))
-    if not faults:
-        return None
-    added = Counter(faults) - Counter(_faults(given))
-    return next((fault for fault in faults if fault in added), None)
-
-
-def _faults(items: Sequence[Item]) -> Iterator[str]:
+def faults(items: Sequence[Item]) -> Iterator[str]:
+    """Every fault, in order."""
     waiting: list[str] = []
     for item in items:
         facts = item.facts

@@ -1,0 +1,117 @@
+"""One agent's conversation outlives the window on each of three APIs, streamed and not: `carryon serve`, a real Valkey.
+
+The upstream counts every prompt itself, refuses what is too long in its API's own words, and would reject whatever
+breaks its API's order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+
+from tests.e2e.apis import APIS, Api, Json
+from tests.e2e.scribe import good
+from tests.e2e.stored import proxied
+from tests.store.servers import Server
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+
+WINDOW = 8_192
+#: Steps whose history is three windows long.
+STEPS = 30
+
+
+class Upstream:
+    """Speaks one API with a window of its own; keeps what it was sent, and what it would have rejected."""
+
+    def __init__(self, api: Api, window: int) -> None:
+        self.api, self.window = api, window
+        self.turns: list[Json] = []
+        self.summaries: list[Json] = []
+        self.refused = 0
+        self.problems: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """One request."""
+        body = json.loads(await request.read())
+        if problem := self.api.problem(body):
+            self.problems.append(problem)
+            return web.json_response({"error": {"message": problem, "type": "invalid_request_error"}}, status=400)
+        prompt = len(json.dumps(body)) // 4
+        summary = self.api.asks_for_summary(body)
+        (self.summaries if summary else self.turns).append(body)
+        if prompt > self.window:
+            self.refused += 1
+            return web.json_response(self.api.refusal(prompt, self.window), status=400)
+        text = good(len(self.summaries)) if summary else f"Answer {len(self.turns)}."
+        if not body.get("stream"):
+            return web.json_response(self.api.whole(text, prompt))
+        reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await reply.prepare(request)
+        for frame in self.api.frames(text, prompt):
+            await reply.write(frame)
+        await reply.write_eof()
+        return reply
+
+
+@asynccontextmanager
+async def serving(upstream: Upstream) -> AsyncIterator[str]:
+    """The upstream on loopback; gives its base URL."""
+    app = web.Application(client_max_size=1 << 28)
+    app.router.add_post("/v1" + upstream.api.path.partition("?")[0], upstream.answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def _ask(session: ClientSession, url: str, api: Api, body: Json) -> tuple[int, Any, bytes]:
+    headers = {"Authorization": f"Bearer sk-{body['model']}", "Content-Type": "application/json"}
+    async with session.post(url + api.path, data=json.dumps(body).encode(), headers=headers) as reply:
+        return reply.status, reply.headers, await reply.read()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("known", [True, False], ids=["window known", "window unknown"])
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+async def test_a_conversation_outlives_its_window(
+    *,
+    api: Api,
+    known: bool,
+    stream: bool,
+    ledger: Server,
+    tmp_path: Path,
+) -> None:
+    """Every turn of three windows is answered with the upstream's own bytes, and nothing invalid is ever sent."""
+    upstream = Upstream(api, WINDOW)
+    model = f"{api.name}-{known}-{stream}"
+    options = ("--window", str(WINDOW)) if known else ()
+    actions = []
+    async with serving(upstream) as url:
+        running = proxied(ledger, url, tmp_path, *options)
+        base = await running.start()
+        async with ClientSession() as session:
+            for steps in range(STEPS + 1):
+                body = api.body(model, api.history(steps), stream=stream)
+                status, headers, said = await _ask(session, base, api, body)
+                assert (status, upstream.problems) == (200, []), said
+                actions.append(headers["x-carryon-action"])
+                prompt = len(json.dumps(upstream.turns[-1])) // 4
+                text = f"Answer {len(upstream.turns)}."
+                expected = b"".join(api.frames(text, prompt)) if stream else None
+                assert said == (expected or json.dumps(api.whole(text, prompt)).encode())
+        assert await running.stop() == 0
+    assert len(json.dumps(body)) // 4 > 3 * WINDOW
+    assert {"pressure" if known else "overflow-retry", "projected"} <= set(actions)
+    assert upstream.summaries if known else upstream.refused
+    assert not running.events("internal-fault")
+    assert not running.events("surface-retired")
