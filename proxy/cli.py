@@ -9,14 +9,17 @@ import errno
 import io
 import json
 import os
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
 
 import typer
 
 from proxy import __version__, events
-from proxy.errors import ConfigError
+from proxy.errors import ConfigError, Mistake
 from proxy.store import StoreConfigError
 
 if TYPE_CHECKING:
@@ -77,6 +80,8 @@ carryon classify --jsonl answers.jsonl"""
 
 #: Signs of an error's text where a file was to be named, and how the text is handed over.
 _TEXT = (" ", "{")
+#: What the store finds wrong names its key in its first words.
+_STORE_KEYS = ("redis.durability", "redis.url", "state_dir", "secret")
 _PIPE = "echo '…' | carryon classify"
 
 
@@ -112,11 +117,15 @@ def serve(
 ) -> None:
     """Run the proxy, in front of one upstream or of those that a file names."""
     _no_words(context.args)
-    settings = _settings(config, upstream=upstream, window=window, host=host, port=port)
+    given = _given(upstream=upstream, window=window, host=host, port=port)
+    settings = _settings(config, given)
     events.configure(settings.log.format, settings.log.level)
     from proxy.commands.serve import serve as run  # noqa: PLC0415 - a second of imports that a mistaken file need not wait for
 
-    whole = run(settings, _source(config), lambda line: typer.echo(line, err=True))
+    try:
+        whole = run(settings, _source(config), lambda line: typer.echo(line, err=True))
+    except (ConfigError, StoreConfigError) as error:
+        raise _placed(error, config, given) from error
     raise typer.Exit(0 if whole else 1)
 
 
@@ -170,12 +179,28 @@ for _name in ("doctor", "inspect", "export", "forget"):
     _later(_name)
 
 
-def _settings(config: Path | None, **given: str | int | None) -> Settings:
+def _given(**options: str | int | None) -> dict[str, str | int]:
+    """Return what the command line said, by dotted key."""
+    names = {"host": "listen.host", "port": "listen.port"}
+    return {names.get(name, name): value for name, value in options.items() if value is not None}
+
+
+def _settings(config: Path | None, given: Mapping[str, str | int] = MappingProxyType({})) -> Settings:
     from proxy.settings import load  # noqa: PLC0415 - a third of a second that `classify` need not wait for
 
-    names = {"host": "listen.host", "port": "listen.port"}
-    wanted = {names.get(name, name): value for name, value in given.items() if value is not None}
-    return load(config, os.environ, wanted)
+    return load(config, os.environ, given)
+
+
+def _placed(error: ConfigError | StoreConfigError, config: Path | None, given: Mapping[str, str | int]) -> ConfigError:
+    """Return what the start found wrong as a mistake with file, line, key and cure."""
+    from proxy.settings.load import located  # noqa: PLC0415 - see `_settings`
+
+    if isinstance(error, StoreConfigError):
+        message, cure = [*re.split(r"\. (?=[A-Z])", str(error), maxsplit=1), ""][:2]
+        key = next((key for key in _STORE_KEYS if key in message), "redis.url")
+        cure = cure.rstrip(".") or "mend it, or set state_dir or redis.url"
+        error = ConfigError(Mistake(key=key, message=message.removeprefix(f"{key}: ").rstrip("."), cure=cure))
+    return located(error, config, os.environ, given)
 
 
 def _source(config: Path | None) -> str:

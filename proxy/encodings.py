@@ -17,13 +17,15 @@ from proxy.message import Headers, values
 
 __all__ = ["Decoder", "TooLargeError", "UndecodableError", "codings", "decode", "decoder", "ratio_bound"]
 
-#: A request may grow by this factor when decoded (or to `RATIO_FLOOR` bytes, whichever is more).
+#: A message may grow by this factor when decoded (or to `RATIO_FLOOR` bytes, whichever is more).
 RATIO = 200
 RATIO_FLOOR = 1 << 20
 #: zstd has no bound on the output of one call: a block of 4 bytes may say 128 KiB.
 ZSTD_STEP = 64
 ZLIB_HEADER = 2
 ZSTD_WINDOW = 1 << 23
+#: Codings of one message that are undone. Each needs a window of its own, zstd up to 8 MiB: a long list is a bomb.
+MOST_CODINGS = 4
 ALIASES = {"x-gzip": "gzip"}
 
 
@@ -117,24 +119,29 @@ STEPS: dict[str, Callable[[], Step]] = {
 class Decoder:
     """An incremental decoder through all codings of a message, bounded to `limit` bytes in all.
 
-    `feed` raises `UndecodableError` for bytes that break a coding and `TooLargeError` beyond the bound.
+    What came out so far is bounded by its ratio to what went in, too: one chunk of a bomb does not take it all.
+    `feed` raises `UndecodableError` for bytes that break a coding and `TooLargeError` beyond a bound.
     """
 
     def __init__(self, steps: Iterable[Step], limit: int) -> None:
         self._steps = tuple(steps)
-        self._room = limit
+        self._limit = limit
+        self._fed = self._given = 0
 
     def feed(self, data: bytes) -> bytes:
         """Decode the next bytes; what comes out may be empty."""
+        if not self._steps:
+            return data
+        self._fed += len(data)
+        room = ratio_bound(self._fed, self._limit) - self._given
         for step in self._steps:
             try:
-                data = step(data, self._room)
+                data = step(data, room)
             except (zlib.error, brotli.error, zstandard.ZstdError, EOFError) as error:
                 raise UndecodableError(str(error)) from error
-            if len(data) > self._room:
+            if len(data) > room:
                 raise TooLargeError
-        if self._steps:
-            self._room -= len(data)
+        self._given += len(data)
         return data
 
 
@@ -145,8 +152,8 @@ def codings(headers: Headers) -> tuple[str, ...]:
 
 
 def decoder(names: tuple[str, ...], limit: int) -> Decoder | None:
-    """Make a decoder for these codings, None where one of them is unknown."""
-    if any(name not in STEPS for name in names):
+    """Make a decoder for these codings, None where one of them is unknown or where there are too many."""
+    if len(names) > MOST_CODINGS or any(name not in STEPS for name in names):
         return None
     return Decoder([STEPS[name]() for name in reversed(names)], limit)
 
@@ -163,5 +170,5 @@ def decode(body: bytes, names: tuple[str, ...], limit: int) -> bytes | None:
 
 
 def ratio_bound(encoded: int, limit: int) -> int:
-    """How many bytes a request of `encoded` bytes may become: bounded by ratio and by `limit`."""
+    """How many bytes `encoded` bytes may become: bounded by ratio and by `limit`."""
     return min(limit, max(RATIO_FLOOR, encoded * RATIO))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 __all__ = ["STATUSES", "Answer", "ConfigError", "Mistake"]
 
+#: Mistakes that are spelled out; nobody reads hundreds.
+_SHOWN = 20
 #: The statuses Carryon may answer on its own account (rule 3.5). 500 is not among them.
 STATUSES = frozenset({400, 401, 403, 404, 408, 413, 417, 426, 431, 502, 503, 504})
 
@@ -29,7 +31,12 @@ class Mistake:
         """Say it in two lines: where and what, then the cure."""
         place = f"{self.file}:{self.line}" if self.line else self.file
         where = ": ".join(part for part in (place, self.key) if part)
-        return f"{where}: {self.message}\n  cure: {self.cure}"
+        return f"{_printable(f'{where}: {self.message}')}\n  cure: {_printable(self.cure)}"
+
+
+def _printable(text: str) -> str:
+    """Return a text that changes nothing on a terminal and stays on its line."""
+    return "".join(sign if sign.isprintable() else "�" for sign in text)
 
 
 class ConfigError(Exception):
@@ -37,7 +44,9 @@ class ConfigError(Exception):
 
     def __init__(self, *mistakes: Mistake) -> None:
         """Take at least one mistake, in the order in which they are shown."""
-        super().__init__("\n".join(map(str, mistakes)))
+        more = len(mistakes) - _SHOWN
+        rest = [f"and {more} more; mend these first"] if more > 0 else []
+        super().__init__("\n".join([*map(str, mistakes[:_SHOWN]), *rest]))
         self.mistakes = mistakes
 
     @property

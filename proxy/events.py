@@ -13,7 +13,7 @@ import time
 import traceback
 from typing import TextIO
 
-__all__ = ["configure", "emit", "place"]
+__all__ = ["configure", "emit", "place", "unserved"]
 
 _LOG = logging.getLogger("carryon")
 #: Attributes every record has: all others were given as `extra`.
@@ -21,13 +21,25 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "even
 #: Loggers that print what clients sent.
 _SILENT = ("aiohttp.access", "aiohttp.server", "asyncio")
 
+#: Characters of a field; the place of a fault may need many.
+_LONGEST = 1_000
+
 Field = str | int | float | bool | None
 
 
 def emit(event: str, *, level: int = logging.INFO, **fields: Field) -> None:
-    """Log one event. Fields that are None are left out."""
-    known = {name: value for name, value in fields.items() if value is not None}
+    """Log one event. Fields that are None are left out, long ones cut: a client may name a model as long as a book."""
+    known = {name: _short(value) for name, value in fields.items() if value is not None}
     _LOG.log(level, event, extra={"event": event, **known})
+
+
+def _short(value: Field) -> Field:
+    return f"{value[:_LONGEST]}…" if isinstance(value, str) and len(value) > _LONGEST else value
+
+
+def unserved(status: int, code: str | None = None) -> None:
+    """Log the line of a request that never reached the exchange: its status, and the code of our own answer."""
+    emit("request", level=logging.WARNING if code else logging.INFO, copies=0, status=status, error=code)
 
 
 def place(error: BaseException | None) -> str:

@@ -20,7 +20,7 @@ from proxy.core.meter import measured
 from proxy.errors import Answer
 from proxy.house import House
 from proxy.message import Incoming, Outgoing
-from proxy.steps.healing import concluded, retire, taught
+from proxy.steps.healing import broken_off, concluded, retire, taught
 from proxy.steps.pressure import packed
 from proxy.steps.recovery import recovered
 from proxy.steps.relay import outgoing, refusal, unreached
@@ -81,7 +81,7 @@ async def _carried(house: House, turn: Turn, report: Report) -> Outgoing:
     known, sight, patience = await _prepared(house, turn, report)
     outcome = await _sent(house, turn, known, sight, report)
     try:
-        await retire(house, turn, sight, outcome)
+        retire(house, turn, sight, outcome)
         for _ in range(turn.policy.max_overflow_retries):
             if not isinstance(outcome, Overflowed):
                 break
@@ -104,7 +104,7 @@ async def _retried(house: House, turn: Turn, known: Size, again: Sight, refused:
     before, report.action, report.refused = report.action, "overflow-retry", ""
     retried = await _sent(house, turn, known, again, report)
     try:
-        if await retire(house, turn, again, retried):
+        if retire(house, turn, again, retried):
             await retried.reply.aclose()
             report.action, report.refused = before, "invalid"
             return refused
@@ -171,7 +171,12 @@ def _concluded(house: House, turn: Turn, known: Size, sight: Sight, outcome: Out
     """Give what the client gets; what it proves is noted once the client has it."""
     match outcome:
         case Delivered():
-            return outgoing(outcome, report, ended=partial(concluded, house, turn, known, sight, outcome))
+            return outgoing(
+                outcome,
+                report,
+                ended=partial(concluded, house, turn, known, sight, outcome),
+                cut=partial(broken_off, house, turn, known, outcome),
+            )
         case Overflowed():
             report.denied(report.refused or "off")
             return outgoing(outcome, report)

@@ -36,6 +36,8 @@ __all__ = ["Background", "Destination", "House", "Measures", "destinations", "po
 #: Text above this many bytes is counted in a thread: about 2 ms of encoding.
 _INLINE = 20_000
 _POLICIES = 1_024
+#: What part of a call's time a trial of the store may take.
+_TRIAL = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +154,8 @@ class House:
     summaries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     #: Faults of our own (rule 2.11); 0 in every test run.
     internal_faults: int = 0
-    #: Until when (monotonic) no pressure packs: the store took no commit, and a summary for none costs time and money.
-    unstored_until: float = 0.0
+    #: Whether a commit did not land and none has since: a summary that cannot be stored costs time and money.
+    unstored: bool = False
     #: Refusals by 500 of a request that carried an unproven surface, by operation id (rule 4.10).
     doubted: Known[str, int] = field(default_factory=lambda: Known(1_024))
     #: When a surface was last marked as applied, by operation id.
@@ -164,7 +166,7 @@ class House:
     #: Surfaces this process saw rejected: they rest here also while the store cannot note it (rule 4.10).
     retired: Known[str, bool] = field(default_factory=lambda: Known(10_000))
     #: Conversations whose last stream ended in an overflow: their next look-up is not skipped (rule 9.3).
-    forced: Known[str, bool] = field(default_factory=lambda: Known(1_024))
+    forced: Known[str, str] = field(default_factory=lambda: Known(1_024))
 
     def once(self, about: str) -> bool:
         """Whether this is the first time that something is to be warned about in this process."""
@@ -176,6 +178,15 @@ class House:
         """Note something about a surface; a store that is away has warned already and forgets it."""
         with suppress(StoreError):
             await self.ledger.mark(conversation, operation, mark)
+
+    async def stores(self, conversation: str) -> bool:
+        """Whether the store takes what is written: after a commit that did not land a small note is tried first."""
+        if self.unstored:
+            with suppress(StoreError):
+                wait = self.settings.redis.timeout * _TRIAL
+                await self.ledger.note(conversation, "trial", "1", wait=wait)
+                self.unstored = False
+        return not self.unstored
 
     async def note(self, conversation: str, name: str, value: str) -> None:
         """Set a note of the conversation, or remove it with an empty value; a store that is away forgets it."""

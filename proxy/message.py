@@ -19,6 +19,7 @@ __all__ = [
     "Outgoing",
     "end_to_end",
     "first",
+    "inbound",
     "outbound",
     "own",
     "pairs",
@@ -30,6 +31,8 @@ __all__ = [
 Headers = tuple[tuple[str, str], ...]
 Body = bytes | AsyncIterator[bytes]
 
+#: Headers with this beginning are Carryon's own, in requests and replies.
+OURS = "x-carryon"
 #: Headers that belong to one connection (RFC 9110, 7.6.1) and never pass.
 HOP_BY_HOP = frozenset(
     {
@@ -137,5 +140,10 @@ def outbound(headers: Headers) -> Headers:
     return tuple(
         (name, value)
         for name, value in end_to_end(headers)
-        if name.lower() not in ANSWERED_HERE and not name.lower().startswith("x-carryon")
+        if name.lower() not in ANSWERED_HERE and not name.lower().startswith(OURS)
     )
+
+
+def inbound(headers: Headers) -> Headers:
+    """Give an upstream's headers as a client may see them: end-to-end, and none that speaks in Carryon's name."""
+    return tuple(pair for pair in end_to_end(headers) if not pair[0].lower().startswith(OURS))

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -18,7 +18,19 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from proxy.core.identity import CREDENTIAL_HEADERS, is_key
 from proxy.message import Headers
 
-__all__ = ["Address", "ClientKey", "Lent", "NoRouteError", "Target", "address", "choose", "client_name", "lend", "url"]
+__all__ = [
+    "Address",
+    "ClientKey",
+    "Lent",
+    "NoRouteError",
+    "Target",
+    "address",
+    "asking",
+    "choose",
+    "client_name",
+    "lend",
+    "url",
+]
 
 #: POST and REST decide the dialect (rule 11.4).
 DIALECTS = {
@@ -32,6 +44,7 @@ BARE = re.compile(r"(?:chat/completions|responses|messages|models|embeddings)(?:
 DEPLOYMENT = re.compile(r"openai/deployments/([^/]+)/(.+)")
 #: Method and REST of what a lent key may be used for, besides the dialects' POSTs and `inject_paths`.
 LENT_FOR = frozenset({("POST", "messages/count_tokens"), ("POST", "responses/input_tokens"), ("POST", "embeddings")})
+DOTS = re.compile(rb"\.\.?(?:;.*)?", re.DOTALL)
 #: An encoding of an encoding is undone this often when looking for dot segments.
 UNQUOTE_ROUNDS = 3
 
@@ -164,6 +177,12 @@ def url(where: Address, upstream: Target) -> str:
     return f"{whole}?{where.query}" if where.query else whole
 
 
+def asking(url: str) -> str:
+    """Spell the URL of a request of our own in a client's place: for an answer, where the client asked to compact."""
+    path, mark, query = url.partition("?")
+    return path.removesuffix("/compact") + mark + query if path.endswith("/responses/compact") else url
+
+
 def lend(
     where: Address,
     upstream: Target,
@@ -204,11 +223,11 @@ def client_name(headers: Headers, query: str, keys: Iterable[ClientKey]) -> str 
 
 
 def _climbs(path: str) -> bool:
-    """Whether any reading of the path holds a dot segment."""
+    """Whether any reading of the path holds a dot segment; `..;` is one to servers that know path parameters."""
     raw = path.encode("utf-8", "surrogatepass")
     for _ in range(UNQUOTE_ROUNDS):
         raw = unquote_to_bytes(raw)
-    return "\\" in path or any(part in {b".", b".."} for part in re.split(rb"[/\\]", raw))
+    return "\\" in path or any(DOTS.fullmatch(part) for part in re.split(rb"[/\\]", raw))
 
 
 def _named(path: str) -> tuple[str | None, str]:
@@ -273,15 +292,7 @@ def _keyless(where: Address) -> Address:
     if not any(is_key(name) for name, _ in _fields(where.query)):
         return where
     kept = "&".join(part for part in where.query.split("&") if not is_key(part.partition("=")[0]))
-    return Address(
-        method=where.method,
-        path=where.path,
-        query=kept,
-        upstream=where.upstream,
-        rest=where.rest,
-        dialect=where.dialect,
-        deployment=where.deployment,
-    )
+    return replace(where, query=kept)
 
 
 def _fields(query: str) -> list[tuple[str, str]]:

@@ -71,6 +71,16 @@ def test_unknown_codings_and_broken_bytes_decode_to_nothing() -> None:
         inner.feed(b"\xff" * 64)
 
 
+def test_a_long_list_of_codings_is_undone_by_nobody() -> None:
+    """Each would need a window of its own before the first byte comes out."""
+    raw = TEXT
+    for _ in range(5):
+        raw = gzip.compress(raw)
+    assert decode(raw, ("gzip",) * 5, 1 << 20) is None
+    assert decode(gzip.decompress(raw), ("gzip",) * 4, 1 << 20) == TEXT
+    assert decoder(("zstd",) * 1_000, 1 << 20) is None
+
+
 def test_codings_are_read_from_all_header_lines() -> None:
     """Case, commas, repeats, `identity` and the old names of gzip are understood."""
     headers = (("Content-Encoding", "X-GZIP, identity"), ("content-encoding", "br"))

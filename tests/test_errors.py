@@ -52,3 +52,12 @@ def test_the_code_of_an_answer_is_told_from_upstreams() -> None:
     """By its beginning."""
     with pytest.raises(ValueError, match="PROXY_"):
         Answer(status=404, code="NOT_FOUND", message="x")
+
+
+def test_a_configuration_error_stays_a_block_whatever_was_written() -> None:
+    """What a terminal would obey is replaced; beyond twenty mistakes the rest is counted."""
+    odd = Mistake(file="c.yaml", line=1, key="a", message="there is no upstream \x1b[31mred\nb", cure="mend\rit")
+    assert str(odd) == "c.yaml:1: a: there is no upstream �[31mred�b\n  cure: mend�it"
+    lines = str(ConfigError(*[odd] * 25)).split("\n")
+    assert (len(lines), lines[-1]) == (41, "and 5 more; mend these first")
+    assert str(ConfigError(*[odd] * 20)).count("\n") == 39

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.events import configure, emit, place
+from proxy.events import configure, emit, place, unserved
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +127,22 @@ def test_where_an_exception_came_up_is_told_without_its_text() -> None:
     assert "fails" in told
     assert "secret" not in told
     assert place(None) == ""
+
+
+def test_a_field_is_never_as_long_as_a_client_likes() -> None:
+    """It is cut, and says so."""
+    out = logged()
+    emit("request", model="m" * 100_000)
+    assert json.loads(out.getvalue())["model"] == "m" * 1_000 + "…"
+
+
+def test_a_request_that_goes_nowhere_has_the_line_of_a_request() -> None:
+    """A warning with the code of our answer; without one the client left."""
+    out = logged()
+    unserved(413, "PROXY_BODY_TOO_LARGE")
+    unserved(499)
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(one["event"], one["level"], one["status"], one.get("error")) for one in found] == [
+        ("request", "warning", 413, "PROXY_BODY_TOO_LARGE"),
+        ("request", "info", 499, None),
+    ]

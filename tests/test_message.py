@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.errors import Answer
-from proxy.message import end_to_end, first, outbound, own, pairs, values, wire
+from proxy.message import end_to_end, first, inbound, outbound, own, pairs, values, wire
 
 
 def test_header_bytes_survive_decoding() -> None:
@@ -46,6 +46,12 @@ def test_an_upstream_sees_neither_ours_nor_what_is_answered_here() -> None:
     """`x-carryon-*`, `Expect` and `Host` stay here."""
     headers = (("X-Carryon", "off"), ("x-carryon-scope", "a"), ("Expect", "100-continue"), ("Host", "h"), ("A", "1"))
     assert outbound(headers) == (("A", "1"),)
+
+
+def test_an_upstreams_headers_pass_but_those_in_our_name() -> None:
+    """Rules 10.1 and 10.6: only this Carryon says what it did."""
+    headers = (("A", "1"), ("Connection", "x-hop"), ("X-Hop", "1"), ("X-Carryon-Action", "pass"), ("x-carry", "2"))
+    assert inbound(headers) == (("A", "1"), ("x-carry", "2"))
 
 
 def test_lookups_ignore_case() -> None:

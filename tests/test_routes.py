@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.routes import NoRouteError, address, choose, client_name, lend, url
+from proxy.routes import NoRouteError, address, asking, choose, client_name, lend, url
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def test_a_deployment_names_the_model() -> None:
         "evil.example:443",
         "*",
         "",
+        "/v1/models/..;/files",
+        "/v1/models/%2e%2e%3bx/files",
         "/v1/../admin",
         "/v1/./models",
         "/v1/%2e%2e/admin",
@@ -223,3 +225,10 @@ def test_client_keys_are_required_for_a_lent_key_where_configured() -> None:
         lent = lend(where, up, headers, default="first", keys=keys)
         assert (lent.client if lent else None) == name
     assert client_name((), "key=k1", keys) == "ann"
+
+
+def test_a_request_of_our_own_asks_for_an_answer() -> None:
+    """A summary made for a client that asked the upstream to compact goes where answers are given."""
+    assert asking("https://u/v1/responses/compact?a=b") == "https://u/v1/responses?a=b"
+    for other in ("https://u/v1/responses?a=/responses/compact", "https://u/v1/compact", "https://u/v1/messages"):
+        assert asking(other) == other

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from proxy import __version__
+from proxy import __version__, events
 from proxy.boot import opened, state_dir
 from proxy.errors import ConfigError, Mistake
 from proxy.exchange import exchange
@@ -23,6 +25,9 @@ __all__ = ["bounds", "on_signals", "serve"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+#: Seconds that work may take to end after all else has.
+_LEFT_BEHIND = 3.0
+
 #: What may be chosen otherwise, by listener.
 _PORT = {"listen": "--port, or CARRYON_LISTEN__PORT", "admin": "CARRYON_ADMIN__PORT"}
 _HOST = {"listen": "--host, or CARRYON_LISTEN__HOST", "admin": "CARRYON_ADMIN__HOST"}
@@ -32,11 +37,35 @@ Say = Callable[[str], None]
 
 def serve(settings: Settings, source: str, say: Say) -> bool:
     """Serve until a signal; whether every request ended by itself. `source` names where the settings came from."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        try:
-            return runner.run(_served(settings, source, say))
-        except asyncio.CancelledError:  # a signal while starting: no request was accepted yet
-            return True
+    whole = False
+    runner = asyncio.Runner(loop_factory=_loop_factory())
+    try:
+        whole = runner.run(_served(settings, source, say))
+    except asyncio.CancelledError:  # a signal while starting: no request was accepted yet
+        whole = True
+    finally:
+        _closed(runner, 0 if whole else 1)
+    return whole
+
+
+def _closed(runner: asyncio.Runner, code: int) -> None:
+    """Close the loop. Work that will not end (a compactor that ignores its cancellation, a thread) does not hold us up.
+
+    By now every request has ended and all that was opened is closed: what is left is nobody's.
+    """
+    timer = threading.Timer(_LEFT_BEHIND, _exit, (code,))
+    timer.daemon = True
+    timer.start()
+    runner.close()
+    timer.cancel()
+
+
+def _exit(code: int) -> None:
+    events.emit("work-left-behind", level=logging.WARNING, seconds=_LEFT_BEHIND)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 async def _served(settings: Settings, source: str, say: Say) -> bool:
@@ -111,7 +140,7 @@ async def _probing(server: Server, settings: Settings) -> int:
 
 def _waiting(settings: Settings, count: int, which: signal.Signals) -> str:
     requests = "1 request" if count == 1 else f"{count} requests"
-    again = "; Ctrl-C again ends now" if which is signal.SIGINT else ""
+    again = "; Ctrl-C again ends now" if which is signal.SIGINT else "; a second SIGTERM ends now"
     return f"stopping: waiting for {requests}, at most {settings.timeouts.drain:g} s{again}"
 
 

@@ -213,7 +213,7 @@ async def _ask(job: Job, plan: _Plan, asked: summarise.Ask) -> str | None:
     answer = await job.ask(plan.view.items[: plan.cut], asked.text, max_tokens=asked.max_tokens)
     text = await asyncio.to_thread(_judged, job, plan, asked, answer)
     if answer is not None and text is None:
-        events.emit("summary-rejected", level=logging.WARNING, model=answer.model, finish=answer.finish)
+        events.emit("summary-rejected", level=logging.WARNING, finish=answer.finish)
     return text
 
 

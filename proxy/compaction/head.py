@@ -65,11 +65,7 @@ def already_packed(view: View) -> int:
     """How many of the first items are an earlier summary with what was kept beside it; 0 where there is none."""
     if not view.fixed or not _is_carrier(view, 0):
         return 0
-    beside = (
-        at
-        for at in range(1, view.fixed)
-        if not view.items[at].facts.stays and not _is_acknowledgement(view, at)
-    )
+    beside = (at for at in range(1, view.fixed) if not view.items[at].facts.stays and not _is_acknowledgement(view, at))
     return next(beside, view.fixed)
 
 

@@ -20,6 +20,10 @@ class Patience:
         self.waited = 0.0
         self._clock = clock
 
+    def spend(self, seconds: float) -> None:
+        """Take off what was waited elsewhere; nothing where it is negative."""
+        self.left = max(0.0, self.left - max(0.0, seconds))
+
     async def waiting(self, what: Awaitable[Completion | None]) -> Completion | None:
         """Wait for a summary; the time it takes is gone. A time-out is a failure, None."""
         started = self._clock()
@@ -30,4 +34,5 @@ class Patience:
             return None
         finally:
             spent = self._clock() - started
-            self.left, self.waited = max(0.0, self.left - spent), self.waited + spent
+            self.waited += spent
+            self.spend(spent)

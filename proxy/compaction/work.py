@@ -8,62 +8,29 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from typing import Literal
+from functools import partial
 
 from proxy import events
-from proxy.compaction.flights import Flights
 from proxy.compaction.job import BY_MODEL, Proposed, TurnedDown, View
 from proxy.compaction.landing import shielded
-from proxy.compaction.patience import Patience
-from proxy.core.identity import framed, opaque
-from proxy.core.meter import Meter, measured
+from proxy.compaction.lanes import in_turn
+from proxy.compaction.subject import Subject
+from proxy.core.identity import framed
+from proxy.core.meter import measured
 from proxy.core.ranges import units
 from proxy.core.replacement import Replacement, replace
 from proxy.core.surface import Carry, Keep, Put, before_newest, pack
 from proxy.core.transcript import Item
-from proxy.dialects import Completion, Dialect
-from proxy.policy import Limits, Policy
-from proxy.store import Commit, Entry, Record, Records, StoreError
+from proxy.dialects import Completion
+from proxy.store import Commit, Entry, Record, StoreError
 from proxy.surfaces import Applied, apply
 
 __all__ = ["Committed", "Subject", "Work"]
 
 _ATTEMPTS = 3
-_KEPT_ROLES = ("system", "developer")
-
-Post = Callable[[bytes, float], Awaitable[bytes | None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What a job is about and what it may use; the same for all its rounds.
-
-    `post` sends a summary request within so many seconds and gives the whole reply, None on failure.
-    `window` is what the entry records, 0 for unknown.
-    """
-
-    ledger: Records
-    conversation: str
-    dialect: Dialect
-    meter: Meter
-    calibration: float
-    limits: Limits
-    policy: Policy
-    trigger: Literal["pressure", "overflow"]
-    goal: int
-    window: int
-    post: Post
-    flights: Flights[Completion | None]
-    patience: Patience
-    suits: Callable[[Entry], bool] = lambda _: True
-
-    @property
-    def opaque(self) -> str:
-        """The conversation as logs name it: without the tenant."""
-        return opaque(self.conversation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +52,16 @@ class Work:
         self._now = applied
         self._over = False
         self._view = self._look()
+        #: Answers of the summariser that wait for what becomes of them.
+        self._kept: list[bytes] = []
         self.commits: list[Committed] = []
         self.answers: list[Completion] = []
         #: Whether the last summary that was asked for was accepted as one: None where none was asked for, or
         #: nobody waited for it to the end. What became of its commit says nothing of the summariser.
         self.summarised: bool | None = None
-        #: Whether a commit did not land: the store is full, read-only or away.
+        #: Whether a commit did not land: the store is full, read-only or away; and whether it did not even say so.
         self.unstored = False
+        self.away = False
         #: Whether nothing was asked of this job and nothing proposed to it.
         self.idle = True
 
@@ -113,6 +83,8 @@ class Work:
     def end(self) -> None:
         """From now on nothing is proposed or asked: the deadline passed, or the client left."""
         self._over = True
+        while self._kept:
+            self._subject.flights.release(self._kept.pop())
 
     def measure(self, raws: Sequence[bytes]) -> int:
         """Measured tokens of rendered items."""
@@ -137,7 +109,8 @@ class Work:
             word = objection.partition(":")[0]  # what follows is a client's: the id of a call
             events.emit("proposal-turned-down", conversation=self._subject.opaque, reason=word)
             return TurnedDown(reason=objection)
-        return await self._commit(plan, after)
+        async with in_turn(self._subject.conversation, self._subject.turn_wait):
+            return await self._commit(plan, after)
 
     async def ask(
         self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
@@ -146,9 +119,13 @@ class Work:
         if self._over or self._subject.patience.left <= 0:
             return None
         self.idle = False
+        if await self._overtaken():
+            return None
         about = (self._subject.conversation, self._now.projection.transcript.envelope.model, instruction)
-        key = framed((*about, str(max_tokens), str(alone), *(item.key for item in items)))
-        asked = self._subject.flights.join(key, lambda: self._ask(items, instruction, max_tokens, alone))
+        # By what the items mean: an agent that repeats a request may spell it otherwise each time (rule 5.7).
+        key = framed((*about, str(alone), *(item.facts.digest for item in items if item.facts.significant)))
+        start, keep = partial(self._ask, items, instruction, max_tokens, alone), partial(self._keeps, key)
+        asked = self._subject.flights.join(key, start, keep=keep)
         answer = await self._subject.patience.waiting(asked)
         self.summarised = False  # until the compactor proposes what it took from it
         if answer is None and self._subject.patience.left <= 0:
@@ -156,6 +133,24 @@ class Work:
         if answer is not None:
             self.answers.append(answer)
         return answer
+
+    async def _overtaken(self) -> bool:
+        """Whether another job of this process packed this history while ours was planned: then nothing is paid for."""
+        record = self._subject.ledger.remembered(self._subject.conversation)
+        mine = self._now.record
+        if record is None or (record.epoch == mine.epoch and record.generation <= mine.generation):
+            return False
+        before, now = self._now, await self._applied(record)
+        if now.projection.operation != before.projection.operation:
+            self._now, self._over = now, True
+            self._view = self._look()
+        return self._over
+
+    def _keeps(self, key: bytes, answer: Completion | None) -> bool:
+        """Whether an answer is held until this job is over: whoever asks the same meanwhile gets it too."""
+        keeps = answer is not None and not self._over
+        self._kept += [key] if keeps else []
+        return keeps
 
     async def _ask(self, items: Sequence[Item], instruction: str, max_tokens: int, alone: bool) -> Completion | None:  # noqa: FBT001 - as `ask` has it
         dialect, transcript = self._subject.dialect, self._now.projection.transcript
@@ -201,7 +196,7 @@ class Work:
             yield "nothing would stand for the conversation"
         if _says(view.items[:through]) and not _says(seen[: plan.projection.fixed]):
             yield "no word of the user would be left of what is replaced"
-        if _system_text(seen) != _system_text(view.items):
+        if _steady(seen) != _steady(view.items):
             yield "system text in mid-conversation is kept as it stands, and none is added"
         problem = self._subject.dialect.invalid(seen, given.items)
         if problem is not None:
@@ -229,7 +224,7 @@ class Work:
                 self.commits.append(done)
                 self._view = self._look()
                 return Proposed()
-            if not _same_ground(before, self._now):
+            if self._now.projection.operation != before.projection.operation:  # another surface applies now (rule 5.4)
                 self._view = self._look()
                 return self._finished("lost")
         return self._finished("moved")
@@ -260,12 +255,13 @@ class Work:
             commit = subject.ledger.commit(subject.conversation, self._now.record, entry, surface)
             if await shielded(commit) is Commit.REFUSED:
                 return "refused"
-        except StoreError:
+        except StoreError:  # the store itself warns, once per interval: this may come with every request
             answered = False
-            events.emit("commit-unanswered", level=logging.WARNING, conversation=subject.opaque)
+            events.emit("commit-unanswered", conversation=subject.opaque)
         try:
             record = await subject.ledger.load(subject.conversation)
         except StoreError:
+            self.away = not answered
             return "unconfirmed"
         there = any(known.operation == entry.operation for known in record.entries)
         return record if answered or there else "unconfirmed"
@@ -290,10 +286,5 @@ def _says(items: Sequence[Item]) -> bool:
     return any(item.facts.role == "user" and item.facts.significant for item in items)
 
 
-def _system_text(items: Sequence[Item]) -> list[bytes]:
-    return [item.key for item in items if item.facts.role in _KEPT_ROLES and item.facts.significant]
-
-
-def _same_ground(before: Applied, now: Applied) -> bool:
-    """Whether the surface that applies is still the one the plan was made on (rule 5.4)."""
-    return now.projection.operation == before.projection.operation
+def _steady(items: Sequence[Item]) -> list[bytes]:
+    return [item.key for item in items if item.facts.stays and item.facts.significant]

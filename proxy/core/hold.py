@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from proxy.core.hold_form import Form, form_of
 from proxy.core.hold_frames import DIALECTS, Reading, Signal, reading_of
 from proxy.core.overflow import Kind, Verdict, classify
 from proxy.core.overflow_frame import fills_window
@@ -32,6 +33,7 @@ class Release(Enum):
     DONE = "done"  # `[DONE]`
     UNKNOWN_EVENT = "unknown-event"  # better released than misread
     ERROR = "error"  # an error that is no overflow; `Hold.verdict` says which
+    UNKNOWN_FORM = "unknown-form"  # neither JSON nor events: there is nothing to look for
     ENDED = "ended"  # the reply ended without any of these
 
 
@@ -46,28 +48,29 @@ _COMMITS = {
 class Hold:
     """The decision about one upstream reply with a status below 400.
 
-    `dialect` is `chat`, `responses` or `messages`; `window` in tokens, where it is known, lets an
-    empty `length` finish with a full window count as an overflow. `verdict` is what the last error
-    was, also where it is no overflow.
+    `said` is the form that the content type names, None where it names none; `form` is what the first
+    bytes showed. `dialect` is `chat`, `responses` or `messages`; `window` in tokens, where it is known,
+    lets an empty `length` finish with a full window count as an overflow. `verdict` is what the last
+    error was, also where it is no overflow.
     """
 
     def __init__(
         self,
         *,
-        sse: bool,
+        said: Form | None,
         dialect: str,
         overflow_patterns: tuple[Pattern[str], ...] = (),
         window: int | None = None,
     ) -> None:
         self.verdict: Verdict | None = None
         self.decision: Verdict | Release | None = None
-        self._sse = sse
+        self.form: Form | None = None
+        self._said = said
         self._dialect = DIALECTS[dialect]
         self._patterns = overflow_patterns
         self._window = window
         self._frames = FrameParser()
         self._body = bytearray()
-        self._seen_data = False
         self._suspect: Verdict | None = None  # the first delta was, as a whole, an overflow sentence
         self._cut_short = False
         self._usage: dict[str, Any] = {}
@@ -76,7 +79,13 @@ class Hold:
         """Take decoded bytes of the reply; None means: keep holding."""
         if self.decision is not None:
             return self.decision
-        if not self._sse:
+        if self.form is None:
+            data = bytes(self._body) + data
+            self._body.clear()
+            self.form = form_of(data, self._said)
+        if self.form is Form.OTHER:
+            return self._decide(Release.UNKNOWN_FORM)
+        if self.form is not Form.EVENTS:
             self._body += data
             return None
         for frame in self._frames.feed(data):
@@ -88,11 +97,10 @@ class Hold:
         """Decide now: the reply ended while it was held."""
         if self.decision is not None:
             return self.decision
-        if not self._sse:
+        if self.form is None:
+            self.form = form_of(bytes(self._body), self._said, ended=True)
+        if self.form is Form.JSON:
             return self._decide(self._whole(bytes(self._body)))
-        rest = self._frames.rest
-        if not self._seen_data and rest.lstrip()[:1] in (b"{", b"["):
-            return self._decide(self._whole(rest))  # JSON under the content type of a stream
         for frame in self._frames.end():
             if decision := self._frame(frame):
                 return self._decide(decision)
@@ -117,12 +125,11 @@ class Hold:
     def _frame(self, frame: Frame) -> Verdict | Release | None:
         if frame.data is None:
             return None
-        self._seen_data = True
         reading = reading_of(frame, self._dialect)
         if reading.usage:
             self._usage |= reading.usage
-        if reading.signal is Signal.ERROR:
-            return self._error(frame)
+        if (reading.signal is Signal.ERROR or reading.doubtful) and (found := self._error(frame, reading)):
+            return found
         if reading.signal is Signal.OVERFLOW:
             return self._suspect or Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="finish:context")
         if self._cut_short:
@@ -141,11 +148,16 @@ class Hold:
             return self._suspect
         return _COMMITS[reading.signal]
 
-    def _error(self, frame: Frame) -> Verdict | Release:
-        self.verdict = classify(
+    def _error(self, frame: Frame, reading: Reading) -> Verdict | Release | None:
+        verdict = classify(
             status=200, body=frame.data, event=frame.event or None, in_band=True, patterns=self._patterns
         )
-        return self.verdict if self.verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED else Release.ERROR
+        if verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED:
+            return verdict
+        if reading.doubtful:
+            return None  # as if nobody had asked
+        self.verdict = verdict
+        return Release.ERROR
 
     def _cut(self, reading: Reading) -> Verdict | Release | None:
         if self._suspect is not None:

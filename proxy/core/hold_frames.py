@@ -6,12 +6,12 @@ A dialect is its quiet events, and a function from one frame's value to a `Readi
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from proxy.core.overflow import means_overflow
-from proxy.core.overflow_frame import has_error_marker
+from proxy.core.overflow_frame import has_error_marker, may_be_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +36,15 @@ class Signal(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a dialect's reader found in one frame; `text` is a content delta that is plain text."""
+    """What a dialect's reader found in one frame; `text` is a content delta that is plain text.
+
+    `doubtful`: nothing marks it as an error, and it may be one.
+    """
 
     signal: Signal
     text: str = ""
     usage: dict[str, Any] | None = None
+    doubtful: bool = False
 
 
 _QUIET = Reading(signal=Signal.QUIET)
@@ -71,7 +75,8 @@ def reading_of(frame: Frame, dialect: Dialect) -> Reading:
         return _UNKNOWN
     named = value.get("type")
     name = named if isinstance(named, str) else frame.event
-    return _QUIET if name in dialect.quiet else dialect.read(name, value)
+    reading = _QUIET if name in dialect.quiet else dialect.read(name, value)
+    return replace(reading, doubtful=True) if may_be_error(value, frame.event) else reading
 
 
 def _load(data: str) -> dict[str, Any] | None:

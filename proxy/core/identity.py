@@ -55,6 +55,8 @@ _OPENING = 3
 _JWT_SECTIONS = 3
 #: Headers that carry a caller's credential.
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+#: The claims of a token that say whose it is.
+_OWNER = ("iss", "sub")
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 #: Digits of a whole number that is kept as one.
 _WHOLE_DIGITS = 18
@@ -107,19 +109,28 @@ def tenant(secret: bytes, identity: Sequence[str | bytes]) -> str:
 def credentials(
     headers: Sequence[tuple[str, str]], query: str, *, by: str, header: str | None = None
 ) -> tuple[str, ...]:
-    """What identifies the caller under `tenant.by` (rule 4.1), empty for nobody. Names and values in full length."""
+    """What identifies the caller under `tenant.by` (rule 4.1), empty for nobody. Names and values in full length.
+
+    An empty header or credential is none: it is what clients and gateways send for nobody.
+    """
     if by == "none":
         return ("none",)
     if by == "header":
         wanted = (header or "").lower()
-        return tuple(field for name, value in headers if name.lower() == wanted for field in ("header", value))
-    shown = [(name.lower(), value) for name, value in headers if name.lower() in CREDENTIAL_HEADERS]
+        named = (value for name, value in headers if name.lower() == wanted and value.strip())
+        return tuple(field for value in named for field in ("header", value))
+    shown = [(name.lower(), value) for name, value in headers if name.lower() in CREDENTIAL_HEADERS and _says(value)]
     fields = (part.partition("=") for part in query.split("&"))
-    shown += [("key", value) for name, equals, value in fields if equals and is_key(name)]
+    shown += [("key", value) for name, _, value in fields if value and is_key(name)]
     tokens = (value[7:] for name, value in shown if name == "authorization" and value[:7].lower() == "bearer ")
     bearer = next(tokens, "")
     subject = _jwt_subject(bearer) if by == "jwt" else None
     return subject or tuple(field for pair in sorted(shown) for field in pair)
+
+
+def _says(credential: str) -> bool:
+    """Whether a credential is there at all: clients without a key send an empty one, or a scheme alone."""
+    return credential.strip().lower() not in ("", "bearer", "basic")
 
 
 def is_key(name: str) -> bool:
@@ -169,8 +180,9 @@ def _jwt_subject(token: str) -> tuple[str, ...] | None:
         claims = json.loads(base64.urlsafe_b64decode(sections[1] + "=" * (-len(sections[1]) % 4)))
     except (ValueError, RecursionError):
         return None
-    issuer, subject = (claims.get("iss"), claims.get("sub")) if isinstance(claims, dict) else (None, None)
-    return ("jwt", issuer, subject) if isinstance(issuer, str) and isinstance(subject, str) else None
+    named = [claims.get(name) for name in _OWNER] if isinstance(claims, dict) else []
+    texts = [value for value in named if isinstance(value, str) and value]
+    return ("jwt", *texts) if len(texts) == len(_OWNER) else None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

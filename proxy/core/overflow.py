@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from proxy.core.overflow_evidence import Evidence, bounded, clauses, fold, gather, is_empty_or_html, parse
-from proxy.core.overflow_frame import ERROR_TYPES, fills_window, finish_reasons, has_error_marker, sent
+from proxy.core.overflow_frame import ERROR_TYPES, fills_window, finish_reasons, has_error_marker, may_be_error, sent
 from proxy.core.overflow_numbers import Numbers, combine, read_numbers
 from proxy.core.overflow_rules import RULES, normalise_code
 from proxy.core.overflow_strength import Strength, demanded
@@ -77,7 +77,8 @@ def classify(
     if endpoint and _OTHER_ROUTE.search(endpoint[:500].lower()):
         return Verdict(kind=Kind.OTHER, rule="route")
     value = parse(body)
-    if in_band:
+    doubted = in_band and not has_error_marker(value, event) and may_be_error(value, event)
+    if in_band and not doubted:
         value, finish = _frame(value, event, window)
         if finish is not None:
             return finish
@@ -88,15 +89,20 @@ def classify(
             evidence.codes.append(("type", text.partition(":")[0]))
     if event and event.lower().endswith("exception"):
         evidence.codes.append(("type", event))
-    return _decide(
-        _Answer(status=status, in_band=in_band, value=value, evidence=evidence, patterns=tuple(patterns)), rules
+    answer = _Answer(
+        status=status, in_band=in_band, doubted=doubted, value=value, evidence=evidence, patterns=tuple(patterns)
     )
+    verdict = _decide(answer, rules)
+    if doubted and verdict.kind is not Kind.CONTEXT_WINDOW_EXCEEDED:
+        return Verdict(kind=Kind.OTHER, rule="no-error")
+    return verdict
 
 
 @dataclass(slots=True, kw_only=True)
 class _Answer:
     status: int
     in_band: bool
+    doubted: bool  # nothing marks it as an error
     value: object
     evidence: Evidence
     patterns: tuple[Pattern[str], ...]
@@ -123,7 +129,7 @@ def _decide(answer: _Answer, rules: Rules) -> Verdict:
 
 
 def _by_wording(answer: _Answer, text: str, rules: Rules) -> Verdict:
-    strength = demanded(answer.status, answer.evidence.inner_status, in_band=answer.in_band)
+    strength = demanded(answer.status, answer.evidence.inner_status, in_band=answer.in_band, doubted=answer.doubted)
     if strength is Strength.FORBIDDEN and rules.forbidden.pattern.search(text):
         return Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule=f"strong:{rules.forbidden.name}")
     if strength.value >= Strength.STRONG.value and (rule := _strong(text, rules)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from dataclasses import dataclass, field
 
 __all__ = ["Evidence", "bounded", "clauses", "fold", "gather", "is_empty_or_html", "parse"]
@@ -108,7 +109,7 @@ def _gather_text(text: str, into: Evidence, depth: int) -> None:
     for start in list(_JSON_START.finditer(text))[:4]:
         inner, end = _embedded(text, start.start())
         if inner is not None:
-            gather(inner, into, depth + 1)
+            gather(inner, into, depth)  # what is wrapped in text is no level of its own
             text = f"{text[: start.start()]} {text[end:]}"
             break
     if text.strip():
@@ -122,7 +123,8 @@ def _embedded(text: str, start: int) -> tuple[object, int]:
         pass
     end = text.rfind("}") + 1  # a Python literal, as clients print it
     try:
-        return ast.literal_eval(text[start:end]), end
+        with warnings.catch_warnings(action="ignore"):  # they would quote the text on standard error
+            return ast.literal_eval(text[start:end]), end
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None, start
 
@@ -134,8 +136,8 @@ def bounded(text: str) -> str:
     return f"{text[: _MOST_TEXT - _TEXT_TAIL]} ... {text[-_TEXT_TAIL:]}"
 
 
-_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:[,_']\d{3})+(?![\d,])|(?<![\d.])\d{1,3}(?:\.\d{3}){2,}(?![\d.])")
-_RATIO = re.compile(r"(?<![\w./])(\d{3,9}) ?/ ?(\d{3,9})(?![\w./])")
+_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:[,_']\d{3})+(?!\d|,\d)|(?<![\d.])\d{1,3}(?:\.\d{3}){2,}(?![\d.])")
+_RATIO = re.compile(r"(?<![\w./])(\d{3,9}) ?(?:/|(?:out )?of\b) ?(\d{3,9})(?![\w/]|\.\d)")
 _NOISE = re.compile(
     r"input validation errors?:?|invalid (?:input|prompt|request)\b:?|input should be\b"
     r"|\binput_type\b"
@@ -145,9 +147,18 @@ _RUN = re.compile(r"(\w{100})\w+")
 _QUOTES = re.compile(r"[\"`*“”]|(?<!\w)'|'(?!\w)|\\(?=[\"'nrt])")
 
 
+_KANA = re.compile(r"[\u3041-\u30ff]")
+#: Traditional spellings in the words of the tables; Japanese, which shares some of them, is told by its kana.
+_SIMPLIFIED = str.maketrans(
+    "請輸內對話詞過長數併發頻鐘後餘額賬帳戶圖節違規訊會歷問題當達時",
+    "请输内对话词过长数并发频钟后余额账账户图节违规讯会历问题当达时",
+)
+
+
 def fold(text: str) -> str:
     """Bring a text into the form the patterns are written for: see `overflow_rules`."""
     text = bounded(text).lower().replace("\u2019", "'").replace("\\n", " ").replace("\\u003e", ">").replace("&gt;", ">")
+    text = text if _KANA.search(text) else text.translate(_SIMPLIFIED)
     text = _THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     text = _RATIO.sub(lambda match: f"{match[1]} > {match[2]}" if int(match[1]) > int(match[2]) else match[0], text)
     text = _NOISE.sub(" ", _QUOTES.sub("", _RUN.sub(r"\1", text)))

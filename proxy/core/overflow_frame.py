@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ERROR_TYPES", "fills_window", "finish_reasons", "has_error_marker", "sent"]
+__all__ = ["ERROR_TYPES", "fills_window", "finish_reasons", "has_error_marker", "may_be_error", "sent"]
 
 _FULL = 0.99  # of the window: an empty `length` above it is an overflow
 _CONTENT_KEYS = frozenset({"choices", "output", "content", "candidates", "delta", "generations"})
@@ -33,17 +34,46 @@ def has_error_marker(value: object, event: str | None = None) -> bool:
     )
 
 
-_BARE_KEYS = ("errors", "err", "exception", "fault", "detail", "errormessage", "error_msg")
-_STATUS_KEYS = ("code", "error_code", "statuscode", "status_code", "__type")
+_BARE_KEYS = ("error", "errors", "err", "exception", "fault", "detail", "errormessage", "error_msg")
+_STATUS_KEYS = ("code", "error_code", "error_type", "errortype", "statuscode", "status_code", "__type")
+_MESSAGE_KEYS = ("message", "msg")
+_MOST_KEYS = 64
+
+
+def _lowered(value: dict[str, object]) -> dict[str, object]:
+    return {str(key).lower(): child for key, child in list(value.items())[:_MOST_KEYS]}
 
 
 def _is_bare_error(value: dict[str, object]) -> bool:
     """Whether a value without any content has the shape of one of the many error envelopes."""
-    lower = {str(key).lower(): child for key, child in list(value.items())[:64]}
-    if any(lower.get(key) for key in _BARE_KEYS) or lower.get("success") is False:
+    lower = _lowered(value)
+    if any(lower.get(key) for key in _BARE_KEYS) or False in (lower.get("success"), lower.get("ok")):
         return True
-    named = any(lower.get(key, 0) not in (0, "0", 200) for key in _STATUS_KEYS)
-    return named and any(isinstance(lower.get(key), str) for key in ("message", "msg"))
+    named = any(lower.get(key, 0) not in (0, "0", 200, "200", None) for key in _STATUS_KEYS)
+    return named and any(isinstance(lower.get(key), str) for key in _MESSAGE_KEYS)
+
+
+_FAILED = re.compile("error|exception|fail|fault|invalid")
+
+
+def may_be_error(value: object, event: str | None = None) -> bool:
+    """Whether a value without an error marker may be an error all the same: no content, no other name, and a message.
+
+    Servers wrap errors in envelopes of their own (`{"Response": {"Error": …}}`, `{"header": {"code": …}}`), or send no
+    more than a message. Whoever asks must believe such a value less than one that is marked.
+    """
+    if not isinstance(value, dict):
+        return False
+    lower = _lowered(value)
+    names = [name for name in (lower.get("type"), event) if isinstance(name, str) and name not in ("", "message")]
+    if any(not _FAILED.search(name.lower()) for name in names):
+        return False
+    inner = [_lowered(child) for child in lower.values() if isinstance(child, dict)]
+    if any(place.get(key) for place in (lower, *inner) for key in _CONTENT_KEYS):
+        return False
+    if any(isinstance(lower.get(key), str) for key in _MESSAGE_KEYS):
+        return True
+    return any(_is_bare_error(place) for place in inner)
 
 
 _REASON_KEYS = ("finish_reason", "stop_reason", "reason", "stopReason", "finishReason")  # the last two: Bedrock, Gemini

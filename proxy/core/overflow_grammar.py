@@ -16,7 +16,7 @@ _OVER = (
     r"(?:exceed(?:s|ed|ing)?\b|surpass(?:es|ed)?\b|overflow(?:s|ed)?\b|overr[au]ns?\b|(?:longer|larger|greater"
     r"|bigger|higher) than"
     r"|more (?:tokens )?than (?:the |max|this|your|model|\d)|goes? (?:over|beyond)|\b(?:over|above|beyond"
-    r"|past) (?:the|its|your|this|max|model|\d)"
+    r"|past) (?:the|its|your|this|what|max|model|\d)"
     r"|too (?:long|large|big|many)\b|(?:must|should|can) (?:be|have|contain) (?:less|smaller|shorter|fewer|at most"
     r"|no more|below|under|<)"
     r"|(?:does not|doesn't|do not|don't|cannot|can't|won't|will not) fit|no more than \d|>=? ?\d|outside (?:the|of))"
@@ -27,7 +27,8 @@ _WINDOW = (
 )
 _BOUND = (
     rf"(?:{_WINDOW}|\blimits?\b|\bmax(?:imum)?\b|\ballowed\b|\bcapacity\b|\bsupport(?:s|ed)?\b"
-    r"|\b(?:model|input|prompt) (?:length|size)\b|\d+ tokens|\b\d{4,}\b|\b\d+ ?k\b)"
+    r"|\bmodel can (?:handle|take|process|accept|hold)\b|\b(?:model|input|prompt) (?:length|size)\b|\d+ tokens"
+    r"|\b\d{4,}\b|\b\d+ ?k\b)"
 )
 _LENGTHY = r"(?=[^|]{0,400}(?:token|length|\blong|context|window|prompt|sequence|n_ctx|max_|model|\d{3}))"
 _CUT = r"(?:reduce|shorten|decrease|trim|truncate|compress|cut|lower)"
@@ -84,6 +85,11 @@ GRAMMAR = (
         r"|insufficient) (?:room|space|tokens)(?: left)? (?:in|left in|for)[^|]{0,30}?(?:context|window|prompt)",
     ),
     _rule(
+        "cannot-fit",
+        rf"(?:could not|couldn't|cannot|can't|can not|unable to|failed to) fit\b[^|]{{0,40}}?{_SUBJECT}"
+        rf"[^|]{{0,40}}?{_WINDOW}",
+    ),
+    _rule(
         "advice",
         rf"{_CUT} (?:the )?(?:length|size|number of tokens) (?:of|in) (?:the |your )?(?:input )?(?:messages?"
         rf"|prompt|input|conversation|context)",
@@ -105,7 +111,7 @@ GRAMMAR = (
     ),
     _rule(
         "zh",
-        r"(?:输入|输出|提示词?|上下文|对话|消息|请求|会话|prompt|tokens?|文本|内容|问题|历史|模型)[^|]{0,24}?(?:超过|超出|大于|超长|过长|太长|超限|溢出|长于"
+        r"(?:输入|输出|提示词?|上下文|对话|[消讯]息|请求|会话|prompt|tokens?|文本|内容|问题|历史|模型)[^|]{0,24}?(?:超过|超出|大于|超长|过长|太长|超限|溢出|长于"
         r"|过大|不能超过|达到)"
         r"(?:了)?(?=[^|]{0,24}?(?:最大|上限|限制|长度|上下文|窗口|模型|支持|允许|token|\d{3})|(?:$|[^\w]))",
     ),
@@ -137,4 +143,30 @@ GRAMMAR = (
         r"(?:запрос|контекст|промпт|сообщени|ввод|входн|токен|диалог)\w{0,24}[^|]{0,50}?(?:превы[шс]\w+|слишком"
         r" (?:длин|больш)\w+|больше (?:максимальн|допустим)\w+)",
     ),
+    _rule(
+        "nl",
+        r"(?:prompt|invoer|verzoek|bericht|context|gesprek|tokens?)\w{0,24}[^|]{0,50}?(?:overschr[ie]\w+"
+        r"|te (?:lang|groot)\b|(?:langer|groter) dan)",
+    ),
+    _rule(
+        "pl",
+        r"(?:zapytani|prompt|wejści|kontekst|wiadomo|token|rozmow)\w{0,24}[^|]{0,50}?(?:przekr[ao]cz\w+"
+        r"|(?:zbyt|za) (?:dług|duż)\w+|(?:dłuż|więk)sz\w+ niż)",
+    ),
+    _rule(
+        "tr",
+        r"(?:i\u0307?stem\b|girdi|bağlam|prompt|mesaj|sohbet|token)\w{0,24}[^|]{0,60}?(?:\baş(?:[^\W_a-z]|an|t|m)"
+        r"|çok (?:uzun|büyük))",
+    ),
+    _rule(
+        "id",
+        r"(?:prompt|masukan|input|konteks|pesan|percakapan|token)\w{0,24}[^|]{0,50}?(?:melebihi|melampaui"
+        r"|terlalu (?:panjang|besar))",
+    ),
+    _rule(
+        "verb-first",
+        r"(?:dépass\w+|exced\w+|excès|super(?:[aó]|ad[ao]|at[ao]|ou)\b|sobrepas\w+|ultrapass\w+|ecced\w+|überschr\w+"
+        r"|превы[шс]\w+|przekr[ao]cz\w+|overschr\w+)[^|]{0,40}?(?:context|contest|kont(?:ext|ekst)|контекст)",
+    ),
+    _rule("vi", r"(?:lời nhắc|đầu vào|ngữ cảnh|tin nhắn|prompt|token)[^|]{0,50}?(?:vượt quá|quá (?:dài|lớn))"),
 )

@@ -20,11 +20,17 @@ _LOOK_BACK = 70
 _LOOK_AHEAD = 34
 _MOST_NUMBERS = 24
 
-_NUMBER = re.compile(r"(?<![\w.\-/])(\d{2,9})(?:\.0+)?(?![\w%]|\.\d|-(?!token)\w| ?[kmg]b?\b)")
+# Chinese and Japanese set no space beside a number: only Latin letters make it part of a word.
+_NUMBER = re.compile(
+    r"(?<![a-z0-9_.\-/])(\d{2,9})(?:\.0+)?(?![a-z0-9_%]|\.\d|-(?!token)\w| ?[kmg]b?(?![a-z0-9_]))", re.IGNORECASE
+)
+_UP_TO = r"(?<!add )(?<!adds )(?<!adding )\bup to"  # what messages add up to is no bound
 _COMPARISON = (
     r"exceed(?:s|ed|ing)?|surpass(?:es|ed)?"
     r"|(?:longer|larger|greater|bigger|higher|more|less|smaller|shorter|fewer) than|at most|no more than"
-    r"|up to|over|above|beyond|fit(?:s)?(?: in(?:to)?)?|outside|>=?|<=?|超过|超出|大于|超え|초과"
+    rf"|{_UP_TO}|over|above|beyond|fit(?:s)?(?: in(?:to)?)?|outside|>=?|<=?"
+    r"|超过|超出|大于|超え|초과|über(?:schr|steig)\w*|dépass\w*|exced\w*|ecced\w*|super[aó]\w*|ultrapass\w*|превы[шс]\w*"
+    r"|przekr[ao]cz\w*|overschr\w*|melebihi|melampaui"
 )
 _BREAK = re.compile(
     rf"(?:\b|(?<=[\s(]))(?:{_COMPARISON}|too (?:long|large|big))(?=[\s:(,]|$)"
@@ -33,14 +39,17 @@ _BREAK = re.compile(
 _COMPARED = re.compile(rf"(?:{_COMPARISON})[\s:(,]*$")
 _TOO = re.compile(r"too (?:long|large|big)[^|\d]{0,40}$")
 _LIMIT = re.compile(
-    r"\bmax(?:imum|\b|_)|\blimit|\ballowed\b|\bcapacity\b|\bcontext(?:[ _](?:length|window|size|limit)|:)|\bwindow\b"
-    r"|\bn_ctx|\bonly\b|\bsupports?\b|\bat most\b|\bup to\b|\b(?:allow|accept|hold)s?\b"
-    r"|最多|支持|最大|上限|限制|上下文长度|窗口|最大値|최대",
+    r"\bmax(?:imum|\b|_)|\blimit|\ballowed\b|\bcapacity\b|\bcontext(?:[ _](?:length|window|size|limit)|:| is\b| of\b)"
+    r"|\bwindow\b|\bn_ctx|\bonly\b|\bsupport(?:s|ed)?\b|\bat most\b|\b(?:allow|accept|hold)s?\b"
+    rf"|{_UP_TO}\b"
+    r"|最多|支持|最大|上限|限制|上下文长度|窗口|最大値|최대"
+    r"|\bm[aá]x[ií]m|\bmaks|\bmassim|максим|erlaubt|zulässig|höchst|permitid|autorisé|допустим|toegestaan|fazla"
+    r"|kontext|kontekst|contexte\b|contexto|contesto|контекст|fenêtre|ventana|finestra|janela",
 )
 _SENT = re.compile(
     r"prompt|input|request|messages?\b|conversation|history|contain|\bha(?:s|ve|d)\b|result|\bgiven\b|\bgot\b|received"
     r"|supplied|provided|\bsent\b|\btotal|would be|current|\byour?\b|n_keep|\bkeep\b|\bused\b|\bactual|tokens?\b"
-    r"|输入|实际|当前|请求|入力|입력",
+    r"|输入|实际|当前|请求|入力|입력|요청",
 )
 _SENT_AFTER = re.compile(
     r"^\)? ?(?:(?:input |prompt )?tokens? )?(?:exceed|\+ ?\d|(?:is|are|was|were) (?:longer|larger|greater|more|over"
@@ -52,6 +61,7 @@ _CUES = tuple(
     (role, where, re.compile(pattern))
     for role, where, pattern in (
         ("", "before", r"\b(?:pos(?:ition)?|slot|index|line|code|id|status|error|port|version|http|at|seed)[: #(]*$"),
+        ("", "before", r"(?:错误码|错误|状态码|代码|编号|コード|코드)[:\uff1a #(]*$"),
         ("sent", "before", r"\b(?:prompt|input)(?:[_ ](?:tokens|length|size))?\s*=\s*$"),
         ("sent", "before", r"\b(?:got|received|needs?|needed|actually)\s*$"),
         ("sent", "before", r"\b(?:requested|given|got|actual|received|current)\s*[=:]\s*$"),
@@ -83,7 +93,7 @@ _CUES = tuple(
             "after",
             (
                 r"^\)? ?(?:-?tokens? )?(?:max(?:imum)?\b|context\b|window\b|(?:token )?limit\b"
-                r"|allowed|available)"
+                r"|(?:(?:is|are) )?(?:allowed|available|supported|permitted))"
             ),
         ),
     )
@@ -97,6 +107,8 @@ _TOTAL_KIND = re.compile(
     r"context[ _](?:length|window|size|limit)|max_model_len|max_seq_len|n_ctx|max_\w*tokens|sequence length|上下文",
 )
 _COUNTS_TOKENS = re.compile(r"token|n_ctx|max_model_len|トークン|토큰|токен|jeton")
+_ALONE = re.compile(r"[:(] ?$")
+_UNIT = re.compile(r"\)? ?(?:input |prompt )?(?:tokens?\b|tokenów|jetons?\b|токен|トークン|토큰)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,17 +123,22 @@ class Numbers:
 
 def read_numbers(text: str) -> Numbers:
     """Read the numbers of a folded text by the roles its words give them."""
-    roles: dict[str, list[int]] = {"limit": [], "sent": [], "output": [], "excess": []}
+    roles: dict[str, list[int]] = {"limit": [], "sent": [], "output": [], "excess": [], "": []}
     last = 0
+    alone = False  # the first limit stands behind a colon or a bracket, as what was sent may too
     for count, match in enumerate(_NUMBER.finditer(text)):
         if count == _MOST_NUMBERS:
             break
         before = text[max(last, match.start() - _LOOK_BACK) : match.start()]
-        role = _role(before, text[match.end() : match.end() + _LOOK_AHEAD], sent=bool(roles["sent"]))
+        after = text[match.end() : match.end() + _LOOK_AHEAD]
+        role = _role(before, after, sent=bool(roles["sent"]))
         value = int(match[1])
-        if role and value not in roles[role] and value not in roles["output"]:
+        if role == "limit" and not roles["limit"]:
+            alone = bool(_ALONE.search(before))
+        if value not in roles[role] and value not in roles["output"] and (role or _UNIT.match(after)):
             roles[role].append(value)
         last = match.end()
+    _told_apart(roles, alone=alone)
     numbers = _settle(
         limit=next(iter(roles["limit"]), None),
         sent=roles["sent"],
@@ -133,6 +150,18 @@ def read_numbers(text: str) -> Numbers:
         # A lone number is a limit only where the text counts tokens: "exceeds limit (2013)" is an error code.
         return Numbers(output=numbers.output, limit_kind=numbers.limit_kind)
     return numbers
+
+
+def _told_apart(roles: dict[str, list[int]], *, alone: bool) -> None:
+    """Find what was sent where no word before it tells: the larger of two, beside a limit that is named."""
+    if roles["sent"] or roles["output"] or roles["excess"] or not roles["limit"]:
+        return
+    first, *others = roles["limit"]
+    if others and alone and first > others[0]:
+        # as in: exceeds the maximum context length: 9000 tokens (max 8192)
+        roles["limit"], roles["sent"] = others, [first]
+    elif not others and len(roles[""]) == 1 and roles[""][0] > first:
+        roles["sent"] = roles[""]
 
 
 def combine(captured: Mapping[str, str | None], kind: str) -> Numbers:

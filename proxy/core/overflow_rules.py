@@ -128,8 +128,8 @@ _PROMPT_SHARE = re.compile(
     r"\d+ (?:tokens? )?(?:input|prompt|text)s?\b|\d+ tokens? (?:in|of|from) (?:the |your )?(?:prompt|input|messages"
     r"|text)"
     r"|\d+ in (?:the|your) (?:messages|prompt|input)|messages resulted in|got -\d"
-    r"|(?:inputs?|prompts?|messages?)(?: \w+){0,2}(?: \(\d+\))? ?(?:,|\+|and|plus|with|or) (?:the |your |requested "
-    r"|estimated )*(?:max|output|completion|generat)"
+    r"|(?:inputs?|prompts?|messages?)(?: \w+){0,2}(?: \(\d+(?: tokens?)?\))? ?(?:,|\+|and|plus|with|or) "
+    r"(?:the |your |requested |estimated )*(?:max|output|completion|generat)"
     r"|max\w*(?: tokens)? ?(?:\+|and|plus) (?:the |your )*(?:input|prompt|messages)|\bsum of\b|\bin total\b"
     r"|prompt is \d+"
 )
@@ -145,9 +145,11 @@ _VETOES = (
             r"|try again (?:in \d|later|after|tomorrow)"
             r"|retry[ -]?(?:after|in) \d|please wait|slow down|\b(?:daily|hourly|weekly|monthly|per-minute)\b"
             r"|requests? limit|limit will reset|resets? (?:at|in)\b"
-            r"|速率|频率|频繁|并发|每分钟|每天|每日|稍后|限流|レート|毎分|分あたり|1 ?日あたり|분당|요청이 너무 많"
-            r"|\b(?:pro|par|por|al|в) (?:minut|second|sekund|stund|tag\b|jour|heure|d[ií]a|hora|giorno|час|день"
-            r"|сутки|секунд)",
+            r"|速率|频率|频繁|并发|每(?:分钟|秒|小时)|[每今当本][天日周月]|用量|稍后|限流"
+            r"|レート|毎分|分あたり|1 ?日あたり|분당|요청이 너무 많"
+            r"|\b(?:pro|par|por|al|na|per|ogni|в|mỗi) (?:minut|minuut|second|sekund|stund|uur|tag\b|dag\b|jour|heure"
+            r"|d[ií]a|hora|giorno|godzin|dzie|menit|hari\b|jam\b|phút|ngày|giờ|час|день|сутки|секунд)"
+            r"|\bdakika|\bgünlük|\bharian\b|\bdziennie|\btäglich|\bquotidien",
         ),
     ),
     Veto(
@@ -159,7 +161,8 @@ _VETOES = (
             r"|\b(?:your|current|free|paid|subscription|pricing|service) (?:plan|tier)\b|\bplan (?:does|allows|limit"
             r"|includes?)|upgrade (?:your|to)\b|usage limit"
             r"|\bper (?:user|account|organization|key)\b"
-            r"|余额|余量|充值|配额|额度|欠费|套餐|账户|クレジット|残高|할당량|크레딧|요금|guthaben|crédit|credito|кредит|квот|баланс",
+            r"|余额|余量|充值|配额|额度|欠费|套餐|账户|クレジット|残高|할당량|크레딧|요금|guthaben|crédit|credito|кредит|квот|баланс"
+            r"|\bsaldo\b|tegoed|kredyt|bakiye|\bkuota|kontingent|\bcuota|hạn mức",
         ),
     ),
     Veto(
@@ -198,6 +201,7 @@ _VETOES = (
             r"|(?:output|completion) tokens? (?:exceed|too|is greater|are greater|above|over)"
             r"|maximum tokens you requested|(?:response|output|completion|generation) (?:has |was |would )?exceed"
             r"|requested output\b|max(?:imum)? of \d+ (?:output|completion|generated|new)"
+            r"|tokens? (?:for|in|of) (?:(?:the|an?|any|each|your) )?(?:completion|output|response|generation|reply)s?\b"
             r"|max tokens must be|输出(?:长度|token|内容)|最大输出",
         ),
         unless=_PROMPT_SHARE,
@@ -231,12 +235,14 @@ _VETOES = (
         name="shape",
         kind=_OTHER,
         pattern=re.compile(
-            r"(?:array|string|(?<!message )(?<!messages )list|field|url|name|id|value|description|schema) (?:is "
-            r"|was )?too (?:long|large|short)"
+            r"(?:array|string|(?<!message )(?<!messages )list|field|url|name|id|value|description|schema)"
+            r"(?: (?:of|in|at|for) [\w.\[\]]{1,60})? (?:is |was )?too (?:long|large|short)"
+            r"|\w(?:\[\d+\]|\.\d+)(?:\.\w+){0,4}:? (?:is |was )?too (?:long|large|short)"
             r"|expected an? (?:array|string|list)"
             r"|(?:string|list|array) should have|\bmaxlength\b|max[ _]?items"
             r"|(?:number of|too many|count of) (?:messages|items|turns|tools|functions|images|files"
-            r"|requests|stop|elements|choices|documents|texts|inputs|labels|candidates)\b"
+            r"|requests|stop|elements|choices|documents|texts|inputs|labels|candidates|values|entries|objects|keys"
+            r"|properties|examples|records|variables|parameters|arguments|prompts)\b"
             r"|\d+ (?:messages|items|turns|tools|files|documents|elements)\b(?! tokens)|\b(?:tool|function|parameter"
             r"|metadata)s?'?s? (?:schema|name|description|key)"
             r"|stop sequences?|embeddings? (?:model|request|input)|failed to load|loading (?:was|the model)|tool_use"

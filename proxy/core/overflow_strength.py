@@ -31,8 +31,13 @@ _STRENGTHS = {
 _ALSO_INSIDE = (408, 429, 499, 504)
 
 
-def demanded(status: int, inner: int, *, in_band: bool) -> Strength:
-    """Say what a status asks of a wording; of an error inside a 200 the status it names counts, if any."""
+def demanded(status: int, inner: int, *, in_band: bool, doubted: bool = False) -> Strength:
+    """Say what a status asks of a wording; of an error inside a 200 the status it names counts, if any.
+
+    What is `doubted` to be an error at all needs a wording that is known.
+    """
     if not in_band:
         return _STRENGTHS.get(status, Strength.STRONG)
-    return _STRENGTHS.get(inner, Strength.STRONG) if inner in _ALSO_INSIDE else Strength.GRAMMAR
+    if inner in _ALSO_INSIDE:
+        return _STRENGTHS.get(inner, Strength.STRONG)
+    return Strength.WEAK if doubted else Strength.GRAMMAR

@@ -2,7 +2,8 @@
 
 The fast way lets msgspec find raw fragments and walks over them, so that every byte of the body is
 accounted for (a key named twice would not be). Bodies that msgspec refuses though they are JSON (a
-lone surrogate escape) go the slow way through the standard library. What neither can read is None.
+lone surrogate escape) go the slow way through the standard library. What neither can read is None,
+and so is what is not UTF-8: msgspec does not look into the strings it passes over.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _STRICT = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refus
 
 def fields(body: bytes) -> dict[str, Span] | None:
     """Top-level keys of an object with the span of each value; None if it is none or names a key twice."""
+    if not _is_text(body):
+        return None
     try:
         values = _OBJECT.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -44,6 +47,17 @@ def fields(body: bytes) -> dict[str, Span] | None:
         return _walk(body, values)
     except (msgspec.MsgspecError, UnicodeError):
         return None
+
+
+def _is_text(body: bytes) -> bool:
+    """Whether the bytes are UTF-8, as JSON must be."""
+    if body.isascii():
+        return True
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def elements(array: bytes) -> list[bytes] | None:

@@ -11,7 +11,7 @@ from proxy.dialects import chat_items as items_
 from proxy.dialects.chat_digest import facts
 from proxy.dialects.form import Body, Form, Wire
 from proxy.dialects.order import faults
-from proxy.dialects.parts import changed, dumps, loads, mapping, says_error
+from proxy.dialects.parts import changed, dumps, loads, mapping, says_error, unmarked
 
 __all__ = ["CHAT", "Chat"]
 
@@ -75,7 +75,7 @@ class Chat(Wire):
         if content == message.get("content"):
             return None
         try:
-            return dumps({**message, "content": content})
+            return dumps(unmarked({**message, "content": content}))
         except (ValueError, RecursionError):  # a number no JSON can spell again, nesting too deep
             return None
 

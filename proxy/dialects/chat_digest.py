@@ -83,4 +83,3 @@ def _function_fields(function: Message, *, free: bool = False) -> Iterator[str]:
         given = arguments(given)
     rest = canonical(dict(others(function, _READ_IN_FUNCTION | {argument_field(function)})))
     yield from ("function", canonical(function.get("name")), given, rest)
-

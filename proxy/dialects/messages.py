@@ -108,7 +108,7 @@ class Messages(Wire):
         if new == content:
             return None
         try:
-            return dumps({**message, "content": new})
+            return dumps(parts_.unmarked({**message, "content": new}))
         except (ValueError, RecursionError):  # a number no JSON can spell again, nesting too deep
             return None
 

@@ -26,6 +26,7 @@ __all__ = [
     "said_parts",
     "says_error",
     "text_of",
+    "unmarked",
     "weighed",
 ]
 
@@ -42,6 +43,7 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "summary_text", "reasoning_t
 #: Parts that say their text in a field of their own name.
 _SPOKEN_PARTS = ("refusal", "thinking", "reasoning")
 _IMAGE_PARTS = ("image_url", "input_image", "image", "computer_screenshot")
+_CACHE_MARK = "cache_control"
 _ERROR = re.compile(
     r"(?i)\A[^\w\"]*(?:error|fatal|failed|failure|exception|traceback|panic)\b|\"(?:is_)?error\":\s*(?:true|\")"
 )
@@ -113,6 +115,15 @@ def changed(content: object, change: Callable[[str], str]) -> object:
     if not isinstance(content, list):
         return content
     return [_changed_part(part, change) for part in content]
+
+
+def unmarked(value: object) -> object:
+    """A message, or its content, without cache marks: a stored one would add to the client's, and four are the most."""
+    if isinstance(value, list):
+        return [unmarked(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: unmarked(own) if key == "content" else own for key, own in value.items() if key != _CACHE_MARK}
 
 
 def says_error(text: str) -> bool:

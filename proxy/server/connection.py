@@ -14,6 +14,7 @@ from aiohttp import http_exceptions, web
 from aiohttp.http_parser import HttpRequestParser
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
+from proxy import events
 from proxy.errors import Answer
 from proxy.message import own
 from proxy.server.outlet import Sent
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from proxy.message import Outgoing
     from proxy.server import ServerBounds
 
-__all__ = ["INTERNAL", "Connection", "Listener", "NoParserError"]
+__all__ = ["INTERNAL", "Connection", "Listener", "NoParserError", "turned_away"]
 
 _LOG = logging.getLogger(__name__)
 #: aiohttp's own words hold what clients sent: nobody reads them.
@@ -43,6 +44,12 @@ FULL = Answer(
 )
 INTERNAL = Answer(status=502, code="PROXY_INTERNAL", message="Carryon failed on this request; its log says where.")
 BAD_REQUEST = 400
+
+
+def turned_away(answer: Answer, dialect: str | None = None) -> Outgoing:
+    """Make an answer of our own to a request that goes nowhere, and log that request's line."""
+    events.unserved(answer.status, answer.code)
+    return own(answer, dialect)
 
 
 class NoParserError(Exception):
@@ -102,8 +109,11 @@ class Connection(RequestHandler):
 
     @property
     def busy(self) -> bool:
-        """Whether a request, or a part of one, is here."""
-        return self._partial or self._handling
+        """Whether a request, or a part of one, is here.
+
+        Between taking a request and handling it aiohttp has it nowhere: but then it waits for none either.
+        """
+        return self._partial or self._handling or self._waiter is None or self._waiter.done()
 
     def waits(self, grace: float) -> bool:
         """Whether the connection waits for a request: a further one, or its first for `grace` seconds."""
@@ -114,7 +124,7 @@ class Connection(RequestHandler):
         if len(self._listener.connections) >= self._bounds.max_connections:
             self._turned = True
             # uvloop's transports are none of asyncio's classes.
-            cast("asyncio.Transport", transport).write(_spelled(own(FULL)))
+            cast("asyncio.Transport", transport).write(_spelled(turned_away(FULL)))
             transport.close()
             return
         super().connection_made(transport)
@@ -158,10 +168,10 @@ class Connection(RequestHandler):
             raise ConnectionError("the reply has begun")
         if status != BAD_REQUEST:
             _LOG.error("a request failed outside its handler: %s", type(exc).__qualname__)
-            return Sent(keep_alive=False, outgoing=own(INTERNAL))
-        _LOG.info("malformed request: %s", type(exc).__qualname__)
+            return Sent(keep_alive=False, outgoing=turned_away(INTERNAL))
+        _LOG.debug("malformed request: %s", type(exc).__qualname__)
         too_large = isinstance(exc, http_exceptions.LineTooLong) or "Too many headers" in str(exc)
-        return Sent(keep_alive=False, outgoing=own(HEAD_TOO_LARGE if too_large else MALFORMED))
+        return Sent(keep_alive=False, outgoing=turned_away(HEAD_TOO_LARGE if too_large else MALFORMED))
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """Say that aiohttp failed, not on what."""
@@ -188,7 +198,7 @@ class Connection(RequestHandler):
         if self._handling or self.transport is None:
             return
         if self._partial:
-            self.transport.write(_spelled(own(HEAD_TOO_SLOW)))
+            self.transport.write(_spelled(turned_away(HEAD_TOO_SLOW)))
         self.force_close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from proxy import events, routes
 from proxy.errors import Answer
-from proxy.message import Incoming, Outgoing, own, pairs
-from proxy.server.connection import INTERNAL, Connection
-from proxy.server.intake import Budget, Intake, Lease, TurnedAwayError, take, wants_upgrade
+from proxy.message import Incoming, Outgoing, pairs
+from proxy.server.connection import INTERNAL, Connection, turned_away
+from proxy.server.intake import Budget, Lease, TurnedAwayError, take, wants_upgrade
 from proxy.server.outlet import Sent, respond
 
 if TYPE_CHECKING:
@@ -33,22 +34,23 @@ BAD_TARGET = Answer(
     code="PROXY_BAD_REQUEST",
     message="Only paths are understood as request targets: Carryon sends to its configured upstreams only.",
 )
-#: Statuses of ours that a broken upload explains better than a broken upstream.
-UPSTREAM_FAILED = frozenset({502, 504})
+#: The status that the log gives a request whose client left before it was here whole.
+CLIENT_GONE = 499
 
 
 @dataclass(slots=True)
 class _Visit:
-    """What is known of a request while it is here."""
+    """What is known of a request while it is here. Once the exchange has it, its line in the log is the exchange's."""
 
     lease: Lease
     dialect: str | None = None
-    intake: Intake | None = None
+    handed_over: bool = False
 
 
 class Handler:
     """Handles every request of a listener.
 
+    A `TurnedAwayError` that the exchange lets through (an upload broke off) is answered like one of the door.
     `on_fault` is called for each unexpected failure of our own; `nowhere` answers a path that cannot be.
     """
 
@@ -87,11 +89,15 @@ class Handler:
         try:
             outgoing = await self._outgoing(request, visit)
         except TurnedAwayError as away:
-            turned, outgoing = True, own(away.answer, visit.dialect)
+            turned, outgoing = True, turned_away(away.answer, visit.dialect)
         except Exception as error:  # noqa: BLE001 - rule 3.5: no input and no fault of ours makes a 500
             self._on_fault()
             _LOG.error("the exchange failed: %s", events.place(error))  # its text may hold content
-            outgoing = own(INTERNAL, visit.dialect)
+            outgoing = turned_away(INTERNAL, visit.dialect)
+        except asyncio.CancelledError:
+            if not visit.handed_over:
+                events.unserved(CLIENT_GONE)
+            raise
         try:
             keep = await respond(request, outgoing, close=turned or self.closing, stall=self._bounds.stall)
         finally:
@@ -107,9 +113,6 @@ class Handler:
             visit.dialect = routes.address(request.method, request.raw_path).dialect
         except routes.NoRouteError:
             raise TurnedAwayError(self._nowhere) from None
-        incoming, visit.intake = await take(request, self._bounds, visit.lease, whole=visit.dialect is not None)
-        outgoing = await self._exchange(incoming)
-        if visit.intake is not None and visit.intake.fault is not None and outgoing.status in UPSTREAM_FAILED:
-            await outgoing.aclose()
-            raise TurnedAwayError(visit.intake.fault)
-        return outgoing
+        incoming = await take(request, self._bounds, visit.lease, whole=visit.dialect is not None)
+        visit.handed_over = True
+        return await self._exchange(incoming)

@@ -85,13 +85,12 @@ class Lease:
 
 
 class Intake:
-    """Reads one request's body: `whole` or as `stream`. `fault` is the answer for what went wrong in a stream."""
+    """Reads one request's body: `whole` or as `stream`."""
 
     def __init__(self, request: web.BaseRequest, bounds: ServerBounds) -> None:
         self._request = request
         self._bounds = bounds
         self._welcomed = False
-        self.fault: Answer | None = None
 
     async def whole(self, lease: Lease) -> bytes:
         """Read it all. Raises `TurnedAwayError`: 413, 503, 408 or 400; the first two before reading, if told."""
@@ -110,13 +109,9 @@ class Intake:
         return b"".join(parts)
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Give the chunks as they come; a fault ends it with `TurnedAwayError`, noted in `fault`."""
-        try:
-            while chunk := await self._next():
-                yield chunk
-        except TurnedAwayError as turned:
-            self.fault = turned.answer
-            raise
+        """Give the chunks as they come; a fault ends it with `TurnedAwayError`."""
+        while chunk := await self._next():
+            yield chunk
 
     async def _next(self) -> bytes:
         if not self._welcomed:
@@ -137,10 +132,8 @@ class Intake:
             self._request.writer.output_size = 0
 
 
-async def take(
-    request: web.BaseRequest, bounds: ServerBounds, lease: Lease, *, whole: bool
-) -> tuple[Incoming, Intake | None]:
-    """Read a request: its body whole, or as a stream with the `Intake` that watches it."""
+async def take(request: web.BaseRequest, bounds: ServerBounds, lease: Lease, *, whole: bool) -> Incoming:
+    """Read a request: its body whole, or as a stream."""
     headers = pairs(request.raw_headers)
     expected = {value.lower() for value in values(headers, "expect")}
     if expected - {"100-continue"}:
@@ -150,14 +143,7 @@ async def take(
     if request.body_exists:
         body = await intake.whole(lease) if whole else intake.stream()
     plain = await _plain(body, headers, bounds, lease) if whole and isinstance(body, bytes) else None
-    incoming = Incoming(
-        method=request.method,
-        target=request.raw_path,
-        headers=headers,
-        body=body,
-        plain=plain,
-    )
-    return incoming, None if isinstance(body, bytes) else intake
+    return Incoming(method=request.method, target=request.raw_path, headers=headers, body=body, plain=plain)
 
 
 async def _plain(body: bytes, headers: Headers, bounds: ServerBounds, lease: Lease) -> bytes | None:

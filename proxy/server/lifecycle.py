@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +26,9 @@ BACKLOG = 2048
 #: How often a drain looks whether the last request is done, and how long fresh connections are waited for.
 POLL = 0.02
 GRACE = 0.5
+#: A second signal within so many seconds is the first one's echo: a terminal or a supervisor signals the whole group,
+#: and whoever started us passes it on as well.
+ECHO = 0.5
 
 
 class Server:
@@ -79,11 +83,10 @@ class Server:
     async def drain(self) -> bool:
         """Accept no more, let every request end; False where `drain` seconds did not suffice."""
         self.draining = self._handler.closing = True
-        # What the kernel has accepted already is a request we were promised.
-        await asyncio.sleep(POLL)
+        loop = asyncio.get_running_loop()
+        await self._hand_over(loop.time() + GRACE)
         for site in self._runner.sites:
             await site.stop()
-        loop = asyncio.get_running_loop()
         began = loop.time()
         while loop.time() - began < self._bounds.drain:
             self._listener.hang_up(GRACE)
@@ -91,6 +94,20 @@ class Server:
                 return True
             await asyncio.sleep(POLL)
         return not self._listener.busy
+
+    async def _hand_over(self, until: float) -> None:
+        """Wait until all are taken that the kernel has accepted: each is a request we were promised.
+
+        Closing a listening socket resets them, and a loop may take as little as one of them in each of its rounds.
+        """
+        loop = asyncio.get_running_loop()
+        with selectors.DefaultSelector() as waiting:
+            for site in self._runner.sites:
+                for sock in getattr(site, "_server").sockets:  # noqa: B009 - it is private, and nothing else has them
+                    waiting.register(sock.fileno(), selectors.EVENT_READ)
+            await asyncio.sleep(0)
+            while waiting.select(0) and loop.time() < until:  # noqa: ASYNC110 - the kernel's queue sets no event
+                await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Cut what is left and free the ports."""
@@ -104,7 +121,7 @@ class Server:
         signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT),
         waiting: Callable[[int, signal.Signals], None] = lambda _count, _which: None,
     ) -> bool:
-        """Serve until a signal, then drain and close. A second SIGINT cuts the drain short.
+        """Serve until a signal, then drain and close. A second signal cuts the drain short.
 
         `waiting` is told how many requests are still open and which signal came, where there are any.
         Returns whether every request ended by itself.
@@ -113,10 +130,14 @@ class Server:
         now = asyncio.Event()
         stop: asyncio.Future[signal.Signals] = loop.create_future()
 
+        asked = 0.0
+
         def caught(which: signal.Signals) -> None:
+            nonlocal asked
             if not stop.done():
+                asked = loop.time()
                 stop.set_result(which)
-            elif which is signal.SIGINT:
+            elif loop.time() - asked > ECHO:
                 now.set()
 
         for which in signals:

@@ -1,7 +1,8 @@
 """YAML, environment and command line become one frozen `Settings`; every mistake fails at start (rule 11).
 
-`units` are the values people write, `shape` the names and defaults, `layers` where values come from,
-`match` which policy holds for a model, `rules` what may not stand together, `load` the one door.
+`units`, `urls` and `patterns` are the values people write, `shape` the names and defaults, `document` one YAML
+text, `layers` where values come from, `match` which policy holds for a model, `rules` what may not stand
+together, `load` the one door. For people: `docs/configuration.md`.
 """
 
 from __future__ import annotations

@@ -14,31 +14,41 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.errors import ConfigError, Mistake
 from proxy.settings import rules
-from proxy.settings.layers import Layer, Origin, Path_, environment, key_name, overrides, yaml_file
+from proxy.settings.layers import Layer, Origin, Path_, environment, key_name, overrides, read_text, yaml_file
 from proxy.settings.shape import Settings
 
-__all__ = ["load"]
+__all__ = ["load", "located"]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: What to do about pydantic's own findings, by the beginning of their type.
-_CURES = (
-    ("missing", "write it"),
-    ("int_", "write a whole number"),
-    ("float_", "write a number"),
-    ("bool_", "write true or false"),
-    ("string_pattern", "write it in the form {pattern}"),
-    ("string_too_short", "write a value, or remove the key"),
-    ("string", "write text, in quotes where YAML would read a number"),
-    ("literal", "choose one of {expected}"),
-    ("greater", "write a larger number"),
-    ("less", "write a smaller number"),
-    ("too_short", "name at least one"),
-    ("tuple", "write a list: [a, b]"),
-    ("list", "write a list: [a, b]"),
-    ("dict", "write a mapping: {{key: value}}"),
-    ("model", "write a mapping: {{key: value}}"),
-    ("path", "write a path"),
+#: pydantic's own findings by the beginning of their type: what is wrong ("": its own words), and what to do.
+_FINDINGS = (
+    ("missing", "is required", "write it"),
+    ("int_", "is not a whole number", "write a whole number"),
+    ("finite_number", "is no finite number", "write a number"),
+    ("float_", "is not a number", "write a number"),
+    ("bool_", "is neither true nor false", "write true or false"),
+    ("string_pattern", "has not the right form", "write it in the form {pattern}"),
+    ("string_too_short", "is empty", "write a value, or remove the key"),
+    ("string", "is not text", "write text, in quotes where YAML would read a number"),
+    ("literal", "is not one of the words known here", "choose one of {expected}"),
+    ("greater_than_equal", "is less than {ge}", "write a larger number, {ge} or more"),
+    ("less_than_equal", "is more than {le}", "write a smaller number, {le} or less"),
+    ("less_than", "is not less than {lt}", "write a smaller number, below {lt}"),
+    ("too_short", "is empty", "name at least one"),
+    ("tuple", "is not a list", "write a list: [a, b]"),
+    ("dict", "is not a mapping", "write a mapping: {{key: value}}"),
+    ("model", "is not a mapping", "write a mapping: {{key: value}}"),
+    ("path", "is not a path", "write a path"),
+    ("", "", "mend the value"),
 )
+#: Forms that are told in words.
+_FORMS = {
+    r"^[0-9a-f]{64}$": "write the SHA-256 of the key, 64 digits and small letters: printf %s KEY | sha256sum",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$": "use at most 64 letters, digits, dots, dashes and underscores",
+    r"^/[^?#\s]+$": "write a path that begins with /, such as /audio/speech",
+    r"^[\w.-]+$": "write builtin, or the name of an entry point",
+    r"^[\w -]{2,40}$": "write conversation, or a language: English",
+}
 
 
 def load(
@@ -50,18 +60,33 @@ def load(
     key (`listen.port`), and two words of its own: `upstream`, a URL that becomes the default upstream
     `default`, and `window`, a window in tokens for every model. Raises `ConfigError` with all mistakes.
     """
-    environ = environ or {}
+    layer, named = _layered(file, environ or {}, given or {})
+    return _checked(*_fetched(layer, environ or {}), named)
+
+
+def located(
+    error: ConfigError, file: Path | None, environ: Mapping[str, str], given: Mapping[str, Any] | None = None
+) -> ConfigError:
+    """Return a mistake that was found later, such as a port that is taken, with the place where its key was written."""
+    origins = _layered(file, environ, given or {})[0].origins
+    return ConfigError(
+        *(m if m.file else _mistake(origins, tuple(m.key.split(".")), m.message, m.cure, m.key) for m in error.mistakes)
+    )
+
+
+def _layered(file: Path | None, environ: Mapping[str, str], given: Mapping[str, Any]) -> tuple[Layer, str]:
+    """Return all that was written, one over the other, and the name of the file."""
     named = file or (Path(environ["CARRYON_CONFIG"]) if environ.get("CARRYON_CONFIG") else None)
     cure = "name an existing, readable file" if file else "let CARRYON_CONFIG name an existing, readable file"
     base = yaml_file(named, cure) if named else Layer()
     upstreams = base.tree.get("upstreams")
     below = environment(environ, tuple(map(str, upstreams)) if isinstance(upstreams, dict) else ())
-    words = dict(given or {})
+    words = dict(given)
     url, window = words.pop("upstream", None), words.pop("window", None)
     layer = reduce(_over, (base, below, overrides(words)))
     _only_upstream(layer, url)
     _every_window(layer, window)
-    return _checked(_fetched(layer, environ), str(named or ""))
+    return layer, str(named or "")
 
 
 def _over(low: Layer, high: Layer) -> Layer:
@@ -83,27 +108,31 @@ def _merge(low: dict[str, Any], high: dict[str, Any], at: tuple[str, ...]) -> di
 
 def _only_upstream(layer: Layer, url: str | None) -> None:
     """`--upstream` puts an upstream named `default` before all others."""
-    if url is not None:
-        others = layer.tree.get("upstreams") or {}
+    others = layer.tree.get("upstreams") or {}
+    if url is not None and isinstance(others, dict):
         layer.tree["upstreams"] = {"default": url} | {k: v for k, v in others.items() if k != "default"}
         layer.origins["upstreams", "default"] = Origin(place="--upstream")
 
 
 def _every_window(layer: Layer, window: int | None) -> None:
     """`--window` holds for every model, whatever the file says of some."""
-    if window is None:
+    defaults, models = layer.tree.get("defaults") or {}, layer.tree.get("models") or ()
+    if window is None or not isinstance(defaults, dict):
         return
-    layer.tree["defaults"] = {**(layer.tree.get("defaults") or {}), "context_window": window}
+    layer.tree["defaults"] = {**defaults, "context_window": window, "like": None}
     layer.origins["defaults", "context_window"] = Origin(place="--window")
-    for entry in layer.tree.get("models") or ():
+    for entry in models if isinstance(models, list) else ():
         if isinstance(entry, dict):
             entry.pop("context_window", None)
             entry.pop("like", None)
 
 
-def _fetched(layer: Layer, environ: Mapping[str, str]) -> Layer:
-    """Replace `env:NAME` and `file:/path` by what they name; remember where it came from, to keep it hidden."""
-    origins, mistakes = dict(layer.origins), []
+def _fetched(layer: Layer, environ: Mapping[str, str]) -> tuple[Layer, dict[Path_, Mistake]]:
+    """Replace `env:NAME` and `file:/path` by what they name; remember where it came from, to keep it hidden.
+
+    Returns what is not there as well, by its path.
+    """
+    origins, absent = dict(layer.origins), {}
 
     def visit(value: Any, at: Path_) -> Any:
         if isinstance(value, dict):
@@ -114,16 +143,13 @@ def _fetched(layer: Layer, environ: Mapping[str, str]) -> Layer:
             return value
         try:
             text = _named(value, environ)
-        except _AbsentError as absent:
-            mistakes.append(_mistake(origins, at, *absent.args))
+        except _AbsentError as error:
+            absent[at] = _mistake(origins, at, *error.args)
             return value
         origins[at] = replace(_origin(origins, at), reference=value, hidden=text)
         return text
 
-    tree = visit(layer.tree, ())
-    if mistakes:
-        raise ConfigError(*mistakes)
-    return Layer(tree, origins)
+    return Layer(visit(layer.tree, ()), origins), absent
 
 
 class _AbsentError(Exception):
@@ -138,46 +164,57 @@ def _named(reference: str, environ: Mapping[str, str]) -> str:
         if not environ.get(name):
             raise _AbsentError(f"the environment variable {name} is not set", f"set {name}, or write the value here")
         return environ[name]
+    if not name or "\0" in name:
+        raise _AbsentError("is not the path of a file after file:", "write file:/path")
     try:
-        return Path(name).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        text = read_text(Path(name)).rstrip("\r\n")
+    except (OSError, ValueError, RuntimeError) as error:
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or error
         message = f"the file {name} cannot be read: {why}"
         raise _AbsentError(message, "name a readable file, or write the value") from None
+    if not text:
+        raise _AbsentError(f"the file {name} is empty", "write the value into it, or write the value here")
+    return text
 
 
-def _checked(layer: Layer, file: str) -> Settings:
-    """Validate the shape, then the rules between keys."""
+def _checked(layer: Layer, absent: Mapping[Path_, Mistake], file: str) -> Settings:
+    """Validate the shape, then the rules between keys. What a missing reference stands for is judged no further."""
+    found = list(absent.values())
+    settings = None
     try:
         settings = Settings.model_validate(layer.tree)
     except ValidationError as error:
-        found = [_explained(dict(detail), layer) for detail in error.errors(include_url=False)]
-        raise ConfigError(*_placed(found, file)) from None
-    found = [_mistake(layer.origins, w.at, w.message, w.cure, w.key or None) for w in rules.wrongs(settings)]
-    if found:
+        details = [(_path(detail["loc"]), dict(detail)) for detail in error.errors(include_url=False)]
+        found += [_explained(at, detail, layer) for at, detail in details if at not in absent]
+    if settings is not None and not absent:
+        found = [_mistake(layer.origins, w.at, w.message, w.cure, w.key or None) for w in rules.wrongs(settings)]
+    if found or settings is None:
         raise ConfigError(*_placed(found, file))
     return settings
+
+
+def _path(location: tuple[str | int, ...]) -> Path_:
+    """Return where pydantic found something, without its own words for kinds of values."""
+    return tuple(part for part in location if part != "[key]")
 
 
 def _placed(mistakes: list[Mistake], file: str) -> Iterator[Mistake]:
     return (m if m.file else replace(m, file=file) for m in mistakes)
 
 
-def _explained(detail: dict[str, Any], layer: Layer) -> Mistake:
+def _explained(at: Path_, detail: dict[str, Any], layer: Layer) -> Mistake:
     """Turn one finding of pydantic into a mistake with its cure; a hidden value never shows."""
-    at: Path_ = tuple(p for p in detail["loc"] if p != "[key]")
-    context = detail.get("ctx") or {}
-    message = str(detail["msg"])
-    cure = context.get("cure")
-    if detail["type"] == "extra_forbidden":
-        message, cure = "is not a key of the configuration", _nearest(at, layer.origins)
-    elif cure is None:
-        cure = next((c.format_map(context) for kind, c in _CURES if detail["type"].startswith(kind)), "mend the value")
-    message = message[:1].lower() + message[1:]
-    hidden = _origin(layer.origins, at)
-    if hidden.hidden:
-        message = f"{message.replace(hidden.hidden, '…')} (value of {hidden.reference})"
-    return _mistake(layer.origins, at, message, cure)
+    kind, context = str(detail["type"]), detail.get("ctx") or {}
+    if kind == "extra_forbidden":
+        return _mistake(layer.origins, at, "is not a key of the configuration", _nearest(at, layer.origins))
+    if "cure" in context:
+        return _mistake(layer.origins, at, str(detail["msg"]), str(context["cure"]))
+    message, cure = next((message, cure) for known, message, cure in _FINDINGS if kind.startswith(known))
+    cure = _FORMS.get(str(context.get("pattern")), cure.format_map(context))
+    if detail.get("input", "") is None and kind != "missing":
+        mapping = kind.startswith(("model", "dict"))
+        message, cure = "holds nothing", f"{'write its keys below it' if mapping else cure}, or remove it"
+    return _mistake(layer.origins, at, message.format_map(context) or str(detail["msg"]), cure)
 
 
 def _nearest(at: Path_, origins: dict[Path_, Origin]) -> str:
@@ -185,12 +222,26 @@ def _nearest(at: Path_, origins: dict[Path_, Origin]) -> str:
     names = _fields(at[:-1])
     if not names:
         return "remove it"
-    close = difflib.get_close_matches(str(at[-1]), names, n=1)
+    name = str(at[-1])
+    close = difflib.get_close_matches(name, names, n=1)
+    above = [where for where, fields in _places() if name in fields]
     variable = not _origin(origins, at).line and _origin(origins, at).place.startswith("CARRYON_")
     hint = "; nesting is written __" if variable else ""
     if close:
         return f"write {close[0]}, or remove it{hint}"
+    if above:
+        return f"move it: it stands in {' or in '.join(above)}{hint}"
     return f"remove it; the keys here are {', '.join(names)}{hint}"
+
+
+def _places() -> Iterator[tuple[str, list[str]]]:
+    """Yield the mappings of the configuration, by name, and the keys that stand in each."""
+    yield "the file itself", _fields(())
+    above = [(name,) for name in _fields(()) if name not in rules.MEMBERS]
+    yield from (
+        (".".join(at), _fields(at)) for at in [*above, *(("defaults", name) for name in _fields(("defaults",)))]
+    )
+    yield from ((f"an entry of {name}", _fields((name, 0))) for name in rules.MEMBERS)
 
 
 def _fields(at: Path_) -> list[str]:
@@ -212,5 +263,10 @@ def _origin(origins: Mapping[Path_, Origin], at: Path_) -> Origin:
 
 
 def _mistake(origins: Mapping[Path_, Origin], at: Path_, message: str, cure: str, key: str | None = None) -> Mistake:
+    """Say what is wrong at a path. What came from a variable or a file is not shown: it may be a secret."""
     origin = _origin(origins, at)
+    inside = {known for path, known in origins.items() if known.hidden and path[: len(at)] == at}
+    for known in inside | {origin}:
+        if known.hidden and (known is origin or known.hidden in message):
+            message = f"{message.replace(known.hidden, '…')} (value of {known.reference})"
     return Mistake(file=origin.place, line=origin.line, key=key or key_name(at), message=message, cure=cure)

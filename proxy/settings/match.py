@@ -10,9 +10,16 @@ from pydantic import BaseModel
 
 from proxy.settings.shape import ModelPolicy, PolicyShape
 
-__all__ = ["is_glob", "matching", "merged", "specificity"]
+__all__ = ["RIVALS", "is_glob", "matching", "merged", "specificity"]
 
 _M = TypeVar("_M", bound=BaseModel)
+#: Keys that say one thing in two ways: where an entry names the first, the second that it inherits no longer holds.
+RIVALS = (
+    ("threshold_ratio", "threshold_tokens"),
+    ("retain_ratio", "retain_tokens"),
+    ("context_window", "like"),
+    ("like", "context_window"),
+)
 
 
 def is_glob(pattern: str) -> bool:
@@ -43,7 +50,8 @@ def merged(defaults: PolicyShape, entries: Iterable[ModelPolicy], upstream: str,
     policy = defaults
     for entry in matching(entries, upstream, model):
         named = {name: getattr(entry, name) for name in entry.model_fields_set - {"upstream", "model"}}
-        policy = _over(policy, named)
+        superseded = {other: None for key, other in RIVALS if named.get(key) is not None and other not in named}
+        policy = _over(policy, named | superseded)
     return policy
 
 

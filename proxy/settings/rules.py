@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from proxy.core.identity import CREDENTIAL_HEADERS
 from proxy.message import ANSWERED_HERE, HOP_BY_HOP
@@ -26,7 +25,9 @@ _MADE_ANEW = HOP_BY_HOP | ANSWERED_HERE | {"content-length"}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _UNSENDABLE = "holds a line break or another control character"
 _LEAST_TTL = 1200.0
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31})://")
+#: The tail's share where nobody chose one; it gives way by itself.
+_SHARE: float = PolicyShape.model_fields["retain_ratio"].default
+_LOOPBACK = {"localhost": "127.0.0.1"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BUDGETS = {"threshold_ratio", "threshold_tokens", "retain_ratio", "retain_tokens", "context_window", "prune", "like"}
 
@@ -95,19 +96,9 @@ def _lacking_in_policies(settings: Settings) -> Iterator[Wrong]:
 
 
 def _redis(settings: Settings) -> Iterator[Wrong]:
-    if settings.redis.url is None:
-        return
-    at = ("redis", "url")
-    found = _SCHEME.match(settings.redis.url.get_secret_value())
-    scheme = found[1].lower() if found else ""
-    if scheme not in {"redis", "rediss", "unix"}:
-        later = "sentinel" in scheme or "cluster" in scheme
-        message = f"a {scheme}:// URL {_LACKING}" if later else "does not begin with redis://, rediss:// or unix://"
-        cure = "write redis://host:6379/0 (rediss:// for TLS, unix:///path for a socket)"
-        yield Wrong(at=at, message=message, cure=cure)
-    if settings.secret is None:
+    if settings.redis.url is not None and settings.secret is None:
         cure = "make one with `openssl rand -hex 32`, the same for all replicas; best as secret: file:/path or env:NAME"
-        yield Wrong(at=at, key="secret", message="is required with redis.url", cure=cure)
+        yield Wrong(at=("redis", "url"), key="secret", message="is required with redis.url", cure=cure)
 
 
 def _ttl(settings: Settings) -> Iterator[Wrong]:
@@ -130,6 +121,10 @@ def _tenant(settings: Settings) -> Iterator[Wrong]:
     if tenant.by != "header" and tenant.header is not None:
         cure = "write tenant.by: header, or remove it"
         yield Wrong(at=("tenant", "header"), message="needs tenant.by: header", cure=cure)
+    if (tenant.header or "").lower() in _MADE_ANEW.union(CREDENTIAL_HEADERS):
+        cure = "name a header that only your gateway sets, such as X-Team-Id (for a credential: tenant.by: credential)"
+        message = f"{tenant.header} has a meaning of its own, and would no longer be forwarded"
+        yield Wrong(at=("tenant", "header"), message=message, cure=cure)
 
 
 def _upstreams(settings: Settings) -> Iterator[Wrong]:
@@ -143,8 +138,10 @@ def _upstreams(settings: Settings) -> Iterator[Wrong]:
             message = f"would be lent to anybody who reaches {settings.listen.host}"
             yield Wrong(at=(*at, "api_key"), message=message, cure=cure)
         yield from _headers(at, upstream)
-        if upstream.proxy and urlsplit(upstream.proxy.get_secret_value()).scheme not in {"http", "https"}:
-            yield Wrong(at=(*at, "proxy"), message="is not an http:// URL", cure="write http://proxy.example:3128")
+        for index, path in enumerate(upstream.inject_paths):
+            if {".", ".."} & set(path.split("/")):
+                cure = "write the path without them: no request with dot segments is forwarded"
+                yield Wrong(at=(*at, "inject_paths", index), message="holds dot segments", cure=cure)
         if upstream.ca_file and not upstream.ca_file.is_file():
             cure = "name a PEM file with the authorities to trust"
             yield Wrong(at=(*at, "ca_file"), message="names no file", cure=cure)
@@ -152,7 +149,12 @@ def _upstreams(settings: Settings) -> Iterator[Wrong]:
 
 def _headers(at: tuple[str, ...], upstream: UpstreamSettings) -> Iterator[Wrong]:
     """Headers that could not be sent, and a credential that would be lent on every path."""
+    seen: set[str] = set()
     for name, value in upstream.headers.items():
+        if name.lower() in seen:
+            message = "is written twice, in capital and small letters"
+            yield Wrong(at=(*at, "headers", name), message=message, cure="keep one of the two")
+        seen.add(name.lower())
         if _CONTROL.search(value.get_secret_value()):
             yield Wrong(at=(*at, "headers", name), message=_UNSENDABLE, cure="write it on one line")
         if name.lower() in _MADE_ANEW:
@@ -179,12 +181,18 @@ def _client_keys(settings: Settings) -> Iterator[Wrong]:
 def _listeners(settings: Settings) -> Iterator[Wrong]:
     listen, admin = settings.listen, settings.admin
     chosen = "port" in admin.model_fields_set  # else it gives way at start
-    if chosen and listen.port == admin.port != 0 and listen.host == admin.host:
+    if chosen and listen.port == admin.port != 0 and _meet(listen.host, admin.host):
         cure = "give the admin listener a port of its own"
         yield Wrong(at=("admin", "port"), message="is also listen.port", cure=cure)
     if listen.max_body > listen.max_inflight_bytes:
         cure = "raise max_inflight_bytes, or lower max_body"
         yield Wrong(at=("listen", "max_body"), message="is above listen.max_inflight_bytes", cure=cure)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether listeners on two hosts would want the same address: every address includes each."""
+    both = {_LOOPBACK.get(one, one), _LOOPBACK.get(other, other)}
+    return len(both) == 1 or not both.isdisjoint({"0.0.0.0", "::"})  # noqa: S104 - they are compared, not bound
 
 
 def _entries(settings: Settings) -> Iterator[Wrong]:
@@ -201,8 +209,20 @@ def _entries(settings: Settings) -> Iterator[Wrong]:
         if "max_concurrent" in entry.summary.model_fields_set:
             message = "holds for the process, not for a model"
             yield Wrong(at=(*at, "summary", "max_concurrent"), message=message, cure="move it to defaults.summary")
-        if entry.like and entry.context_window:
+
+
+def _doubled(settings: Settings) -> Iterator[Wrong]:
+    """One thing said in two ways; a share that is the default may stand there unchanged."""
+    for at, policy in _policies(settings):
+        for share, tokens in (("threshold_ratio", "threshold_tokens"), ("retain_ratio", "retain_tokens")):
+            chosen = getattr(policy, share) != PolicyShape.model_fields[share].default
+            if chosen and getattr(policy, tokens) is not None:
+                yield Wrong(at=(*at, tokens), message=f"and {share} both say it", cure="keep one of the two")
+        if policy.like and policy.context_window:
             yield Wrong(at=(*at, "like"), message="and context_window both name the window", cure="keep one of the two")
+        if policy.like and (is_glob(policy.like) or policy.like == getattr(policy, "model", None)):
+            message = "is a pattern" if is_glob(policy.like) else "names the model itself"
+            yield Wrong(at=(*at, "like"), message=message, cure="write the name of another model whose window is known")
 
 
 def _contradictions(settings: Settings) -> Iterator[Wrong]:
@@ -242,6 +262,9 @@ def _within(policy: PolicyShape) -> Iterator[tuple[str, str, str]]:
         yield "threshold_tokens", f"{threshold} is above context_window {window}", "lower it below the window"
     if window and retain and threshold is None and retain >= window * policy.threshold_ratio:
         yield "retain_tokens", f"{retain} is not below the threshold of a window of {window}", lower
+    if window and threshold and retain is None and _SHARE < policy.retain_ratio >= threshold / window:
+        bound = f"threshold_tokens {threshold} of a window of {window}"
+        yield "retain_ratio", f"{policy.retain_ratio:g} is not below {bound}", lower
     prune = policy.prune
     if prune.head_chars + prune.tail_chars >= prune.threshold_chars:
         message = "head_chars and tail_chars together are not below threshold_chars"
@@ -250,5 +273,5 @@ def _within(policy: PolicyShape) -> Iterator[tuple[str, str, str]]:
 
 _CHECKS: tuple[Callable[[Settings], Iterator[Wrong]], ...] = (
     _lacking, _lacking_in_policies, _redis, _ttl, _secret, _tenant, _upstreams, _client_keys, _listeners, _entries,
-    _contradictions,
+    _doubled, _contradictions,
 )  # fmt: skip

@@ -5,8 +5,8 @@ What keys may say together is `rules`; where they come from is `load`.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -15,11 +15,14 @@ from pydantic import (
     Field,
     PrivateAttr,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from proxy.settings.units import Duration, HeaderName, Regex, Size, base_url, fault
+from proxy.settings.patterns import regex
+from proxy.settings.units import Duration, FilePath, HeaderName, Secret, Size, fault
+from proxy.settings.urls import base_url, host, proxy_url, redis_url
 
 __all__ = [
     "Admin",
@@ -48,39 +51,60 @@ def _off(value: object) -> object:
     return "off" if value is False else value
 
 
-def _home(value: object) -> object:
-    return Path(value).expanduser() if isinstance(value, str) and value.startswith("~") else value
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the types that an annotation allows; none where it lists words."""
+    if get_origin(annotation) is Literal:
+        return {Literal}
+    inner = get_args(annotation)
+    return {kind for part in inner for kind in _kinds(part)} if inner else {annotation}
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Window = Annotated[int, Field(ge=1024, le=100_000_000)]
 Ratio = Annotated[float, Field(ge=0.05, le=1.0)]
-FilePath = Annotated[Path, BeforeValidator(_home)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Host = Annotated[str, BeforeValidator(host)]
+Regex = Annotated[str, BeforeValidator(regex)]
 
 
 class Shape(BaseModel):
     """A mapping of the file: unknown keys are mistakes, values do not change, inputs are not echoed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_yes_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        """YAML reads `yes` as true, which Python would count as 1; and 1 is not true."""
+        field = cls.model_fields[str(info.field_name)]
+        if any(isinstance(part, BeforeValidator) for part in field.metadata):
+            return value  # it looks for itself
+        kinds = _kinds(field.annotation)
+        numbers = int in kinds or float in kinds
+        if isinstance(value, bool) and numbers and not kinds & {bool, Literal}:
+            raise fault("is yes or no where a number is wanted", "write a number")
+        if isinstance(value, int | float) and not isinstance(value, bool) and bool in kinds:
+            raise fault("is a number where yes or no is wanted", "write true or false")
+        return value
 
 
 class Listen(Shape):
     """The door for clients. `max_inflight_bytes` bounds the bodies held at one time (rule 10.5)."""
 
-    host: str = Field(default="127.0.0.1", min_length=1)
+    host: Host = "127.0.0.1"
     port: Port = 8787
-    workers: int = Field(default=1, ge=1)
+    workers: Count = 1
     max_body: Size = 64 * _MIB
     max_inflight_bytes: Size = 1024 * _MIB
-    max_connections: int = Field(default=4096, ge=1)
+    max_connections: Count = 4096
 
 
 class Admin(Shape):
     """The door for operators: probes."""
 
-    host: str = Field(default="127.0.0.1", min_length=1)
+    host: Host = "127.0.0.1"
     port: Port = 8788
-    token: SecretStr | None = None
+    token: Secret | None = None
     hosts: tuple[str, ...] = ()
     show_text: bool = False
 
@@ -96,7 +120,7 @@ class Tenant(Shape):
 class Redis(Shape):
     """The ledger's server; without `url` Carryon starts its own (rule 5.10). The URL may hold a password."""
 
-    url: SecretStr | None = None
+    url: Annotated[SecretStr, BeforeValidator(redis_url)] | None = None
     ttl: Duration = 7 * 86400.0
     durability: Literal["auto", "memory", "aof", "replica"] = "auto"
     timeout: Duration = 0.15
@@ -109,10 +133,10 @@ class UpstreamSettings(Shape):
 
     base_url: Annotated[str, BeforeValidator(base_url)]
     serves: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    api_key: SecretStr | None = None
+    api_key: Secret | None = None
     api_key_header: HeaderName = "auto"
     headers: dict[HeaderName, SecretStr] = Field(default_factory=dict)
-    proxy: SecretStr | None = None
+    proxy: Annotated[SecretStr, BeforeValidator(proxy_url)] | None = None
     ca_file: FilePath | None = None
     overflow_patterns: tuple[Regex, ...] = ()
     inject_paths: tuple[Annotated[str, Field(pattern=r"^/[^?#\s]+$")], ...] = ()
@@ -153,7 +177,7 @@ class Summary(Shape):
     timeout: Duration = 30.0
     background_timeout: Duration = 180.0
     language: str = Field(default="conversation", pattern=r"^[\w -]{2,40}$")
-    max_concurrent: int = Field(default=4, ge=1)
+    max_concurrent: Count = 4
 
 
 class Prune(Shape):
@@ -195,12 +219,12 @@ class PolicyShape(Shape):
     @field_validator("reserve_output", mode="before")
     @classmethod
     def _reserve(cls, value: object) -> object:
-        cure = "write auto, off, or a number of tokens"
-        if value is False or value in {"auto", "off"}:
-            return value or "off"
-        if isinstance(value, bool) or not str(value).isdecimal():
-            raise fault("is neither auto nor off nor a number of tokens", cure)
-        return int(str(value))
+        text = "off" if value is False else str(value)
+        if text in {"auto", "off"}:
+            return text
+        if not re.fullmatch(r"[0-9]{1,9}", text):
+            raise fault("is neither auto nor off nor a number of tokens", "write auto, off, or a number of tokens")
+        return int(text)
 
 
 class ModelPolicy(PolicyShape):
@@ -245,8 +269,8 @@ class Settings(Shape):
     listen: Listen = Listen()
     admin: Admin = Admin()
     state_dir: FilePath | None = None
-    secret: SecretStr | None = None
-    encryption_keys: tuple[SecretStr, ...] = ()
+    secret: Secret | None = None
+    encryption_keys: tuple[Secret, ...] = ()
     tenant: Tenant = Tenant()
     redis: Redis = Redis()
     upstreams: dict[str, UpstreamSettings] = Field(default_factory=_openai, min_length=1)

@@ -1,16 +1,15 @@
-"""The values people write: durations, sizes, URLs, patterns. Each refusal carries its cure."""
+"""The values people write: durations, sizes, names of headers, paths, secrets. Each refusal carries its cure."""
 
 from __future__ import annotations
 
-import math
 import re
+from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Duration", "HeaderName", "Regex", "Size", "base_url", "fault"]
+__all__ = ["Duration", "FilePath", "HeaderName", "Secret", "Size", "fault"]
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {
@@ -18,9 +17,10 @@ _BYTES = {
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
 }
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-#: What clients append to a base URL: one that ends so would have it twice.
-_ENDPOINT = re.compile(r"/(?:chat/completions|responses|messages|models|embeddings)$")
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+#: The largest that means anything: what Redis and the clock can count with room to spare (seconds, bytes).
+_LONGEST = 10 * 366 * 86400.0
+_LARGEST = 1024.0**5
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -29,7 +29,7 @@ def fault(message: str, cure: str) -> PydanticCustomError:
     return PydanticCustomError("carryon", "{message}", {"message": message, "cure": cure})
 
 
-def _amount(value: object, units: dict[str, float] | dict[str, int], cure: str) -> float:
+def _amount(value: object, units: dict[str, float] | dict[str, int], most: float, cure: str) -> float:
     """Return a positive amount in the smallest unit, from text such as `1.5s`."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise fault("is not an amount with a unit", cure)
@@ -42,17 +42,20 @@ def _amount(value: object, units: dict[str, float] | dict[str, int], cure: str) 
     if unit.lower() not in units:
         raise fault(f"{unit} is not a unit here", cure)
     amount = float(number) * units[unit.lower()]
-    if not amount > 0 or math.isinf(amount):
+    if not amount > 0:
         raise fault("must be more than nothing", cure)
+    if amount > most:
+        raise fault("is more than can be meant", cure)
     return amount
 
 
 def _duration(value: object) -> float:
-    return _amount(value, _SECONDS, "write a duration with its unit: 150ms, 10s, 5m, 2h or 7d")
+    return _amount(value, _SECONDS, _LONGEST, "write a duration with its unit: 150ms, 10s, 5m, 2h or 7d")
 
 
 def _size(value: object) -> int:
-    return max(1, int(_amount(value, _BYTES, "write a size with its unit: 512B, 16KiB, 64MiB, 1GiB, 16KB or 64MB")))
+    cure = "write a size with its unit: 512B, 16KiB, 64MiB, 1GiB, 16KB or 64MB"
+    return max(1, int(_amount(value, _BYTES, _LARGEST, cure)))
 
 
 def _header_name(value: object) -> object:
@@ -61,13 +64,22 @@ def _header_name(value: object) -> object:
     return value
 
 
-def _regex(value: object) -> object:
+def _path(value: object) -> object:
+    cure = "write a path, whole or from ~"
+    if isinstance(value, str) and (not value.strip() or "\0" in value):
+        raise fault("names no file or directory", cure)
+    if not isinstance(value, str) or not value.startswith("~"):
+        return value
     try:
-        re.compile(value) if isinstance(value, str) else None
-    except re.error as error:
-        raise fault(
-            f"is not a regular expression: {error.msg}", "write a Python regular expression, in single quotes"
-        ) from None
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise fault("begins in the home of nobody", cure) from None
+
+
+def _filled(value: object) -> object:
+    """Refuse an empty secret: it would be taken for none, and what it protects would be open."""
+    if isinstance(value, str) and not value.strip():
+        raise fault("is empty", "write a value, best as env:NAME or file:/path, or remove the key")
     return value
 
 
@@ -85,37 +97,7 @@ Size = Annotated[
 ]
 #: The name of an HTTP header.
 HeaderName = Annotated[str, BeforeValidator(_header_name)]
-#: The text of a Python regular expression that compiles.
-Regex = Annotated[str, BeforeValidator(_regex)]
-
-
-def base_url(value: object) -> object:
-    """Return an upstream's base URL without a final slash; one without a path gets `/v1` (rule 11.4).
-
-    The value is never echoed: a misplaced credential would stand in it.
-    """
-    if not isinstance(value, str):
-        return value
-    cure = "write scheme, host and path only: https://api.example.com/v1"
-    if not value.isascii() or not value.isprintable() or " " in value:
-        raise fault("holds a character that may not stand in a URL", cure)
-    try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError:
-        raise fault("is not a URL", cure) from None
-    if parts.scheme not in {"http", "https"}:
-        raise fault("does not begin with http:// or https://", cure)
-    if parts.username is not None or parts.password is not None:
-        raise fault("holds a credential", "take it out of the URL and name it in api_key, best as env:NAME")
-    if not parts.hostname or port == 0:
-        raise fault("names no host", cure)
-    if "?" in value or "#" in value:
-        raise fault("holds a query or a fragment", cure)
-    path = parts.path.rstrip("/") or "/v1"
-    if any(segment in {".", ".."} for segment in path.split("/")):
-        raise fault("holds dot segments", cure)
-    if _ENDPOINT.search(path):
-        cure = "write the base URL only: http://127.0.0.1:8080/v1"
-        raise fault("ends in the path of a call, which every request brings along", cure)
-    return f"{parts.scheme}://{parts.netloc}{path}"
+#: A path, from the home of its user where it begins with `~`.
+FilePath = Annotated[Path, BeforeValidator(_path)]
+#: A text that is never shown.
+Secret = Annotated[SecretStr, BeforeValidator(_filled)]

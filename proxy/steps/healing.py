@@ -9,14 +9,13 @@ from proxy import events
 from proxy.core.overflow import Kind, classify
 from proxy.core.sse import FrameParser
 from proxy.house import House
-from proxy.message import first
 from proxy.steps.sight import Sight, Size, force
 from proxy.steps.turn import Turn
 from proxy.store import Entry
 from proxy.upstream import Delivered, Outcome, Overflowed, Refused
 from proxy.upstream.reply import Reply
 
-__all__ = ["concluded", "retire", "taught"]
+__all__ = ["broken_off", "concluded", "retire", "taught"]
 
 _REJECTIONS = (400, 422)
 _PERHAPS = 500
@@ -42,16 +41,32 @@ def concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: De
 def _concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: Delivered, reply: Reply) -> None:
     if delivered.verdict is not None:
         return
-    tail, sse = reply.tail(), "event-stream" in (first(reply.headers, "content-type") or "").lower()
-    if tail and sse and _overflowed(turn, tail, known):
-        events.emit("overflow-after-content", level=logging.WARNING, conversation=turn.opaque)
-        force(house, turn)
+    if _overflowed(house, turn, known, delivered, reply):
         return
+    tail, sse = reply.tail(), delivered.events
     if sight.entry is not None and turn.may_mark:
         _prove(house, turn, sight.entry, store_away=sight.store_away)
     usage = turn.dialect.usage(tail, sse=sse) if tail else None
     if usage is not None and sight.estimate and turn.may_write:
         house.learning.calibration(turn.keys, usage.prompt / sight.estimate)
+
+
+def broken_off(house: House, turn: Turn, known: Size, delivered: Delivered, reply: Reply) -> None:
+    """Take a reply that was not relayed whole: many a client leaves at the first error it reads. Never raises."""
+    try:
+        _overflowed(house, turn, known, delivered, reply)
+    except Exception:  # noqa: BLE001 - protects the closing of the reply
+        house.fault("nothing is learned from a reply that broke off")
+
+
+def _overflowed(house: House, turn: Turn, known: Size, delivered: Delivered, reply: Reply) -> bool:
+    """Note an overflow at the end of a stream that had begun (rule 9.3); whether there was one."""
+    tail = reply.tail() if delivered.events and delivered.verdict is None else None
+    if not tail or not _ends_in_overflow(turn, tail, known):
+        return False
+    events.emit("overflow-after-content", level=logging.WARNING, conversation=turn.opaque)
+    force(house, turn)
+    return True
 
 
 def _prove(house: House, turn: Turn, entry: Entry, *, store_away: bool) -> None:
@@ -62,8 +77,7 @@ def _prove(house: House, turn: Turn, entry: Entry, *, store_away: bool) -> None:
         house.background.spawn(house.mark(turn.conversation, entry.operation, "proven"))
 
 
-def _overflowed(turn: Turn, tail: bytes, known: Size) -> bool:
-    """Whether a stream that had begun ended in an overflow (rule 9.3)."""
+def _ends_in_overflow(turn: Turn, tail: bytes, known: Size) -> bool:
     # The error is at the very end: parsing all of a long tail would hold back the stream's last byte.
     parts = tail.replace(b"\r\n", b"\n").rsplit(b"\n\n", _LAST_FRAMES + 1)
     parser = FrameParser()
@@ -82,13 +96,13 @@ def _overflowed(turn: Turn, tail: bytes, known: Size) -> bool:
     )
 
 
-async def retire(house: House, turn: Turn, sight: Sight, outcome: Outcome) -> bool:
+def retire(house: House, turn: Turn, sight: Sight, outcome: Outcome) -> bool:
     """Retire an unproven surface that the upstream rejects as such; whether it was retired."""
     entry = sight.entry
     if entry is None or not turn.may_mark or not _rejects(house, entry, outcome):
         return False
-    house.retired.put(entry.operation, value=True)
-    await house.mark(turn.conversation, entry.operation, "retired")
+    house.retired.put(entry.operation, value=True)  # noted in the store beside the request, which does not wait for it
+    house.background.spawn(house.mark(turn.conversation, entry.operation, "retired"))
     status, generation = outcome.reply.status, entry.generation
     events.emit(
         "surface-retired", level=logging.WARNING, conversation=turn.opaque, generation=generation, status=status

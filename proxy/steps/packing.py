@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Literal
 
-from proxy import events
+from proxy import events, routes
 from proxy.compaction.job import Compactor
 from proxy.compaction.patience import Patience
 from proxy.compaction.work import Subject, Work
@@ -26,8 +26,6 @@ __all__ = ["begun", "run"]
 
 #: Seconds a compactor may take beyond what summaries may: its own thinking, and the ledger.
 _SLACK = 5.0
-#: Seconds without pressure after a commit that did not land.
-_UNSTORED_REST = 4.0
 _OK = 200
 #: Compactors at work: held here, since one that ignores its cancellation outlives its request.
 _WORKING: set[asyncio.Task[None]] = set()
@@ -61,6 +59,7 @@ async def begun(
         flights=house.flights,
         patience=patience,
         suits=await suits(house, turn, known, sight.applied.record.entries),
+        turn_wait=house.settings.redis.timeout if trigger == "pressure" else house.settings.redis.wait_timeout,
     )
     return Work(subject, sight.applied)
 
@@ -75,6 +74,7 @@ def _policy(house: House, turn: Turn) -> Policy:
 
 async def run(house: House, turn: Turn, work: Work, patience: Patience, report: Report) -> None:
     """Let the compactor work until it ends or its time is up; log what was committed."""
+    began, waited = time.monotonic(), patience.waited
     task = asyncio.ensure_future(_compacted(house.compactor, work))
     _WORKING.add(task)
     task.add_done_callback(_ended)
@@ -83,9 +83,10 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
     finally:
         work.end()
         task.cancel()
+        # A compactor may wait for a model by other means than `Job.ask`: what is beyond its slack counts (rule 6.7).
+        patience.spend(time.monotonic() - began - (patience.waited - waited) - _SLACK)
     _judge(task, turn)
-    if work.unstored:
-        house.unstored_until = time.monotonic() + _UNSTORED_REST
+    house.unstored = house.unstored or work.unstored
     _judge_summary(house, turn, work, ended=task.done())
     if work.idle and work.view.trigger == "pressure":
         _warn_once(house, turn, work)
@@ -145,6 +146,7 @@ def _warn_once(house: House, turn: Turn, work: Work) -> None:
 async def _posted(house: House, turn: Turn, body: bytes, seconds: float) -> bytes | None:
     """Send one summary request, with the conversation's own URL and credential; None where it was not answered."""
     call = turn.call(body)
+    call = replace(call, url=routes.asking(call.url))
     try:
         async with house.summaries:
             answered = await house.upstream.ask(call, within=seconds)

@@ -42,6 +42,9 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
         return sight
     if not _may(house, turn, sight, known, report):
         return sight
+    if not await house.stores(turn.conversation):
+        report.skip = "redis"
+        return sight
     work = await begun(
         house,
         turn,
@@ -70,7 +73,7 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
 async def _need(house: House, turn: Turn, known: Size, sight: Sight) -> _Need | None:
     """Say what the measure asks for, or the overflow that ended this transcript's last stream (rule 9.3)."""
     limits, calibration = known.limits, known.learned.calibration
-    if forced(turn, sight):
+    if forced(house, turn, sight):
         estimate = sight.estimate if sight.estimate is not None else await estimated(house, turn, sight)
         bounds = overflow_limits(
             turn.policy,
@@ -94,7 +97,7 @@ def _may(house: House, turn: Turn, sight: Sight, known: Size, report: Report) ->
         return False
     reasons = (
         (not turn.may_pack, "off"),
-        (sight.store_away or time.monotonic() < house.unstored_until, "redis"),
+        (sight.store_away, "redis"),
         (_rests(house, turn, sight), "paused"),
     )
     reason = next((name for holds, name in reasons if holds), "")

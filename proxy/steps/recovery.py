@@ -55,7 +55,8 @@ async def recovered(
     if isinstance(found, Denied):
         report.refused = found.reason
         upstream, reason = turn.destination.name, found.reason
-        events.emit("retry-refused", level=logging.WARNING, upstream=upstream, model=turn.model, reason=reason)
+        level = logging.INFO if reason == "redis" else logging.WARNING  # of the store it is said once per interval
+        events.emit("retry-refused", level=level, upstream=upstream, model=turn.model, reason=reason)
         return None
     return found
 
@@ -72,7 +73,7 @@ async def _decided(
     rejected = await _rejection(house, turn, known, sight, verdict)
     if rejected.bounds.hopeless_output:
         return Denied(reason="too-large")
-    cut = await _packed(house, turn, known, rejected, patience, report)
+    without = await _packed(house, turn, known, rejected, patience, report)
     now = await evident(house, turn, known)
     if now is not None:
         now = replace(now, estimate=await estimated(house, turn, now))
@@ -85,8 +86,8 @@ async def _decided(
     await asyncio.sleep(0)  # a client that left cancels this task: here at the latest that takes effect (rule 7.3)
     if isinstance(decision, Authorised) and now is not None:
         return now
-    if isinstance(decision, Denied) and decision.reason == "no-advance" and not cut:
-        return Denied(reason="no-cut")
+    if isinstance(decision, Denied) and decision.reason == "no-advance":
+        return without
     return decision if isinstance(decision, Denied) else Denied(reason="unconfirmed")
 
 
@@ -127,8 +128,11 @@ async def _rejection(house: House, turn: Turn, known: Size, sight: Sight, verdic
 
 async def _packed(
     house: House, turn: Turn, known: Size, rejected: _Rejection, patience: Patience, report: Report
-) -> bool:
-    """Let the compactor work, unless what the ledger holds by now already fits. False: there was nothing to cut."""
+) -> Denied:
+    """Let the compactor work, unless what the ledger holds by now already fits; what to say if nothing came of it.
+
+    Raises `StoreError` where the store answers no more and nothing was committed before: it has no proof to give.
+    """
     work = await begun(
         house,
         turn,
@@ -142,10 +146,16 @@ async def _packed(
     )
     newer = rejected.sight.generation > rejected.seen.generation
     if newer and fits(rejected.seen.tokens, work.view.total, rejected.fit):
-        return True
+        return Denied(reason="no-advance")
+    if not await house.stores(turn.conversation):
+        return Denied(reason="redis")
     several = len(work.view.units) > 1 or any(item.facts.answers for item in work.view.items)
     await run(house, turn, work, patience, report)
-    return several
+    if work.away and not work.commits:
+        raise StoreError("neither a commit nor the look after it was answered")
+    if work.unstored:
+        return Denied(reason="redis")
+    return Denied(reason="no-advance" if several else "no-cut")
 
 
 def _learn(house: House, turn: Turn, verdict: Verdict, estimate: int, *, added: int) -> None:

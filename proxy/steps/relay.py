@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from proxy.errors import Answer
-from proxy.message import Outgoing, own
+from proxy.message import Outgoing, inbound, own
 from proxy.steps.report import Report
 from proxy.upstream import Outcome, UpstreamError
 from proxy.upstream.reply import Reply
@@ -13,10 +13,17 @@ from proxy.upstream.reply import Reply
 __all__ = ["outgoing", "refusal", "unreached"]
 
 
-def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None] | None = None) -> Outgoing:
+def outgoing(
+    outcome: Outcome,
+    report: Report,
+    *,
+    ended: Callable[[Reply], None] | None = None,
+    cut: Callable[[Reply], None] | None = None,
+) -> Outgoing:
     """Hand on the upstream's reply, our headers beside its own; `ended` is called once it was relayed whole.
 
-    `ended` must not raise. The request's line is logged when the reply is closed, relayed or not.
+    `cut` is called instead when it is closed before that: the upstream broke off, or the client left. Neither may
+    raise. The request's line is logged when the reply is closed, relayed or not.
     """
     reply = outcome.reply
 
@@ -24,12 +31,14 @@ def outgoing(outcome: Outcome, report: Report, *, ended: Callable[[Reply], None]
         try:
             await reply.aclose()
         finally:
+            if cut is not None and not reply.finished:
+                cut(reply)
             report.log(reply.status)
 
     return Outgoing(
         status=reply.status,
         reason=reply.reason,
-        headers=(*reply.headers, *report.headers()),
+        headers=(*inbound(reply.headers), *report.headers()),
         body=_relayed(reply, ended),
         aclose=close,
     )

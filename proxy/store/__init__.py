@@ -134,7 +134,7 @@ class Ledger(Records, Protocol):
         """Note `proven`, `retired` or `applied` about a surface. Never touches the generation."""
         ...
 
-    async def note(self, conversation: str, name: str, value: str) -> None:
+    async def note(self, conversation: str, name: str, value: str, *, wait: float | None = None) -> None:
         """Set one note of the conversation, remove it with an empty value; notes expire after ten minutes."""
         ...
 

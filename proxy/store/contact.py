@@ -75,6 +75,8 @@ class Contact:
 
     async def run(self, talk: Talk[T], wait: float | None = None) -> T:
         """Talk to the server within `wait` seconds (None: the configured time-out). Raises `StoreError`."""
+        if wait is not None and wait <= 0:  # says nothing of the server: the breaker is not told
+            raise StoreError("no time is left for the store")
         if not self.breaker.allows():
             raise StoreError("Redis is being left alone after repeated failures")
 

@@ -155,10 +155,10 @@ class RedisLedger:
         command = MARK((names.record, names.marks), _MARKS[mark], operation, self._ttl, self._refresh_below)
         await self._contact.one(command)
 
-    async def note(self, conversation: str, name: str, value: str) -> None:
+    async def note(self, conversation: str, name: str, value: str, *, wait: float | None = None) -> None:
         """Set one note of the conversation, remove it with an empty value."""
         names = Keys.of(conversation)
-        await self._contact.one(NOTES((names.notes,), name, value, milliseconds(NOTES_EXPIRY), NOTES_AT_MOST))
+        await self._contact.one(NOTES((names.notes,), name, value, milliseconds(NOTES_EXPIRY), NOTES_AT_MOST), wait)
 
     async def learned(self, limit_key: str, calibration_key: str, *, wait: float | None = None) -> Learned:
         """Load the learned limit and the calibration; the keys are digests of what they are shared by."""

@@ -1,4 +1,7 @@
-"""The ledger as one request may use it: all its calls together take no longer than so (rule 5.9)."""
+"""The ledger as one request may use it: all its calls together take no longer than so (rule 5.9).
+
+A store that failed a look is not asked again by the same request: what this process holds then serves.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Within:
     async def load(self, conversation: str, *, wait: float | None = None) -> Record:
         """Load within what is left."""
         self._refuse_when_spent()
-        return await self._spend(lambda left: self._records.load(conversation, wait=left), wait)
+        return await self._looked(lambda left: self._records.load(conversation, wait=left), wait)
 
     def remembered(self, conversation: str) -> Record | None:
         """Return the record as this process last loaded it: that takes no time."""
@@ -32,7 +35,7 @@ class Within:
 
     async def surface(self, conversation: str, epoch: str, entry: Entry, *, wait: float | None = None) -> bytes | None:
         """Fetch within what is left; one that the process holds takes no time and is given also when all is spent."""
-        return await self._spend(lambda left: self._records.surface(conversation, epoch, entry, wait=left), wait)
+        return await self._looked(lambda left: self._records.surface(conversation, epoch, entry, wait=left), wait)
 
     async def commit(
         self, conversation: str, loaded: Record, entry: Entry, surface: bytes, *, wait: float | None = None
@@ -46,6 +49,13 @@ class Within:
     def _refuse_when_spent(self) -> None:
         if self._left <= 0:
             raise StoreError("this request has waited for the store long enough")
+
+    async def _looked(self, call: Callable[[float], Awaitable[T]], wait: float | None) -> T:
+        try:
+            return await self._spend(call, wait)
+        except StoreError:
+            self._left = 0.0
+            raise
 
     async def _spend(self, call: Callable[[float], Awaitable[T]], wait: float | None) -> T:
         began = self._clock()

@@ -100,13 +100,15 @@ class Delivered:
     """The reply is the client's.
 
     `why` tells what ended the hold (a `Release` in lower case, `time`, `bytes`, `uninspected`), `held`
-    for how many seconds it was held. `verdict` is set where an error inside a 200 committed.
+    for how many seconds it was held. `verdict` is set where an error inside a 200 committed. `events` is
+    whether the body is a stream of events, which its content type does not always say.
     """
 
     reply: Reply
     why: str = "uninspected"
     held: float = 0.0
     verdict: Verdict | None = None
+    events: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ import aiohttp
 from proxy.encodings import TooLargeError, codings, decode
 from proxy.upstream import Answered, Bounds, Call, Outcome, Peer, UpstreamError
 from proxy.upstream.hold import Lens, inspected, relayed
-from proxy.upstream.wire import LINE, MAX_HEADERS, Wire, put
+from proxy.upstream.wire import LINE, MAX_HEADERS, Protocol, Request, Wire, connected, put
 
 __all__ = ["Client"]
 
@@ -30,11 +31,16 @@ class Client:
         self._tls = {
             name: ssl.create_default_context(cafile=peer.ca_file) for name, peer in peers.items() if peer.ca_file
         }
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self._bounds.idle)
+        # Nor has the protocol of its connections.
+        connector._factory = partial(Protocol, loop=asyncio.get_running_loop())  # type: ignore[assignment]  # noqa: SLF001 - as said
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=self._bounds.idle),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
+            request_class=Request,
+            trace_configs=[connected()],
             max_line_size=LINE,
             max_field_size=LINE,
             max_headers=MAX_HEADERS,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from proxy.core.hold import Hold
+from proxy.core.hold_form import Form
 from proxy.core.overflow import Kind, Verdict, classify
 from proxy.encodings import TooLargeError, UndecodableError, codings, decode, decoder
 from proxy.message import first
@@ -27,6 +28,8 @@ TAIL_STREAM = 1 << 16
 TAIL_WHOLE = 1 << 20
 #: A decoded copy may be this many times larger than what is held of it.
 GROWTH = 16
+#: Content types that are believed: no error was ever sent as one of these.
+MEDIA = ("audio/", "image/", "video/")
 #: Beyond this many decoded bytes a stream's tail is no longer kept.
 TAIL_DECODED = 1 << 28
 
@@ -116,18 +119,22 @@ def _decoded(raw: bytes, wire: Wire, limit: int) -> bytes | None:
 
 async def _beginning(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
     """Hold a reply that says 200 until its beginning commits, a bound is reached, or it overflows."""
-    sse = _is(wire, "text/event-stream")
     inner = decoder(codings(wire.headers), bounds.hold_bytes * GROWTH)
-    if inner is None or not (sse or _is(wire, "json") or first(wire.headers, "content-type") is None):
+    if inner is None or _kind(wire).startswith(MEDIA):
         return relayed(wire)
     loop = asyncio.get_running_loop()
     began = loop.time()
     held = _Held()
-    tail = Tail(decoder(codings(wire.headers), TAIL_DECODED), TAIL_STREAM if sse else TAIL_WHOLE)
-    hold = Hold(sse=sse, dialect=lens.dialect, overflow_patterns=lens.patterns, window=lens.window)
+    hold = Hold(said=_said(wire), dialect=lens.dialect, overflow_patterns=lens.patterns, window=lens.window)
 
     def delivered(why: str) -> Delivered:
-        return Delivered(reply=_reply(wire, held, tail=tail), why=why, held=loop.time() - began, verdict=hold.verdict)
+        return Delivered(
+            reply=_reply(wire, held, tail=_tail(wire, hold)),
+            why=why,
+            held=loop.time() - began,
+            verdict=hold.verdict,
+            events=hold.form is Form.EVENTS,
+        )
 
     while held.size < bounds.hold_bytes:
         left = began + bounds.hold_time - loop.time()
@@ -143,7 +150,7 @@ async def _beginning(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
         if isinstance(fate, Verdict):
             # No connection should wait while recovery works.
             await _fill(wire, held, bounds.refusal, bounds.spare)
-            return _judged(_reply(wire, held, tail=tail), fate)
+            return _judged(_reply(wire, held, tail=None), fate)
         if fate is not None:
             return delivered(fate.value)
     return delivered("bytes")
@@ -161,8 +168,21 @@ async def _fill(wire: Wire, held: _Held, size: int, seconds: float) -> None:
         return
 
 
-def _is(wire: Wire, kind: str) -> bool:
-    return kind in (first(wire.headers, "content-type") or "").lower()
+def _said(wire: Wire) -> Form | None:
+    """Name the form that the content type names."""
+    kind = _kind(wire)
+    return Form.EVENTS if "text/event-stream" in kind else Form.JSON if "json" in kind else None
+
+
+def _kind(wire: Wire) -> str:
+    return (first(wire.headers, "content-type") or "").strip().lower()
+
+
+def _tail(wire: Wire, hold: Hold) -> Tail | None:
+    """Keep the end of what has a form that tells something at its end."""
+    if hold.form is Form.OTHER:
+        return None
+    return Tail(decoder(codings(wire.headers), TAIL_DECODED), TAIL_STREAM if hold.form is Form.EVENTS else TAIL_WHOLE)
 
 
 def _reply(wire: Wire, held: _Held, tail: Tail | None) -> Reply:

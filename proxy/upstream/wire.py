@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import aiohttp
-from aiohttp import http_exceptions
+from aiohttp import client_reqrep, http_exceptions
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_writer import StreamWriter
 from multidict import CIMultiDict
 from yarl import URL
 
-from proxy.message import end_to_end, pairs
+from proxy.message import end_to_end, pairs, wire
 from proxy.upstream import Bounds, Call, ErrorKind, Peer, UpstreamError
 
 if TYPE_CHECKING:
     from proxy.message import Body, Headers
 
-__all__ = ["Wire", "put", "translate"]
+__all__ = ["Protocol", "Request", "Wire", "connected", "put", "translate"]
 
 #: What aiohttp would add to a request that lacks it.
 SKIP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -29,6 +34,40 @@ MAX_HEADERS = 512
 SWITCHING = 101
 #: An empty body of these says nothing of its length.
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
+#: What no head may hold: it would end a line or the head, or is no text.
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class _Writer(StreamWriter):
+    """Writes the bytes of a header as they came; aiohttp's own leaves out what is no UTF-8."""
+
+    async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
+        """Spell a head. Raises `ValueError` for one that would be another on the wire."""
+        lines = (status_line, *(f"{name}: {value}" for name, value in headers.items()))
+        if any(map(CONTROL.search, lines)):
+            raise ValueError("a control character in a head")
+        if self._on_headers_sent is not None:
+            await self._on_headers_sent(headers)
+        self._headers_written = False
+        self._headers_buf = wire("\r\n".join((*lines, "", "")))
+
+
+class Protocol(ResponseHandler):
+    """aiohttp's end of a connection, but never used again once something came that nobody asked for.
+
+    aiohttp looks for that when a connection goes back to its pool, not when it leaves it: what came between would
+    answer the next request, whoever's that is.
+    """
+
+    def is_connected(self) -> bool:
+        """Whether a connection can carry a request: it is open, and nothing waits to be read."""
+        return super().is_connected() and not self.should_close
+
+
+class Request(aiohttp.ClientRequest):
+    """aiohttp's request, written by our writer. It has no seam for one: its `send` runs with another name for it."""
+
+    send = FunctionType(aiohttp.ClientRequest.send.__code__, {**vars(client_reqrep), "StreamWriter": _Writer})
 
 
 class Wire:
@@ -45,7 +84,7 @@ class Wire:
         self.reason = response.reason or ""
         self.headers: Headers = end_to_end(pairs(response.raw_headers))
         if response.status == SWITCHING:
-            response.close()
+            _drop(response)
             raise UpstreamError("malformed", "the upstream switched protocols unasked")
         _watch(response, bounds.stream_idle)
 
@@ -66,6 +105,14 @@ class Wire:
     async def close(self) -> None:
         """Drop the connection, or give it back where the body is at its end."""
         self._response.close()
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """Close the connection of a reply without a body: aiohttp has given it back for others already."""
+    protocol = response._protocol  # noqa: SLF001 - its `connection` is None by now
+    response.close()
+    if protocol is not None:
+        protocol.close()
 
 
 def _watch(response: aiohttp.ClientResponse, idle: float) -> None:
@@ -94,16 +141,21 @@ def _watch(response: aiohttp.ClientResponse, idle: float) -> None:
 async def put(
     session: aiohttp.ClientSession, call: Call, peer: Peer, bounds: Bounds, tls: ssl.SSLContext | None
 ) -> Wire:
-    """Send a call once and read the head of its reply."""
+    """Send a call once and read the head of its reply.
+
+    Raises `UpstreamError`, and whatever a streamed body raised: that is not the upstream's failure.
+    """
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=bounds.connect)
-    patience = bounds.connect + bounds.first_byte
+    broken: list[Exception] = []
     try:
-        async with asyncio.timeout(patience) as timer:
+        async with asyncio.timeout(bounds.connect + bounds.first_byte) as timer:
+            wait = _Wait(timer, bounds.first_byte)
             response = await session.request(
                 call.method,
                 URL(call.url, encoded=True),
                 headers=_headers(call),
-                data=_data(call.body, timer, patience),
+                data=_data(call.body, wait, broken),
+                trace_request_ctx=wait,
                 skip_auto_headers=SKIP,
                 allow_redirects=False,
                 proxy=peer.proxy,
@@ -111,6 +163,8 @@ async def put(
                 timeout=timeout,
             )
     except Exception as error:
+        if broken:  # aiohttp calls it a failure of the connection
+            raise broken[0] from None
         translated = translate(error, call.upstream)
         if translated is None:
             raise
@@ -150,8 +204,7 @@ def _headers(call: Call) -> CIMultiDict[str]:
     """End-to-end headers as aiohttp must have them.
 
     aiohttp takes names that differ in case for a replacement, not a repeat: a repeated name goes
-    out as it was spelled first. Bytes that are no UTF-8 cannot be written by it: they go out as the
-    same characters, read as Latin-1.
+    out as it was spelled first.
     """
     spelled: dict[str, str] = {}
     result: CIMultiDict[str] = CIMultiDict()
@@ -159,35 +212,66 @@ def _headers(call: Call) -> CIMultiDict[str]:
         low = name.lower()
         if low in {"expect", "host"} or (low == "content-length" and isinstance(call.body, bytes)):
             continue
-        result.add(spelled.setdefault(low, name), _writable(value))
+        result.add(spelled.setdefault(low, name), value)
     if isinstance(call.body, bytes) and (call.body or call.method not in BODILESS):
         result["Content-Length"] = str(len(call.body))
     return result
 
 
-def _writable(value: str) -> str:
-    if value.isascii() or not any("\udc80" <= char <= "\udcff" for char in value):
-        return value
-    return value.encode("utf-8", "surrogateescape").decode("latin-1")
+def connected() -> aiohttp.TraceConfig:
+    """Begin the wait for the first byte when a call has its connection: `timeouts.first_byte` is not to hold both."""
+
+    async def begin(_session: object, context: SimpleNamespace, _told: object) -> None:
+        context.trace_request_ctx.anew()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(begin)
+    trace.on_connection_reuseconn.append(begin)
+    return trace
 
 
-def _data(body: Body, timer: asyncio.Timeout, patience: float) -> bytes | AsyncIterator[bytes] | None:
+class _Wait:
+    """The wait for the head of a reply: anew with each step forward, at rest while the client is waited for."""
+
+    def __init__(self, timer: asyncio.Timeout, seconds: float) -> None:
+        self._timer, self._seconds = timer, seconds
+
+    def anew(self) -> None:
+        """Begin."""
+        self._until(asyncio.get_running_loop().time() + self._seconds)
+
+    def rest(self) -> None:
+        """Stand still."""
+        self._until(None)
+
+    def _until(self, when: float | None) -> None:
+        with suppress(RuntimeError):  # time is up, or the head is here already and the upload goes on beside the reply
+            self._timer.reschedule(when)
+
+
+def _data(body: Body, wait: _Wait, broken: list[Exception]) -> bytes | AsyncIterator[bytes] | None:
     if isinstance(body, bytes):
         if len(body) > PIECE:
-            return _pieces(body)
+            return _pieces(body, wait)
         return body or None
-    return _counted(body, timer, patience)
+    return _counted(body, wait, broken)
 
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+async def _pieces(body: bytes, wait: _Wait) -> AsyncIterator[bytes]:
     for at in range(0, len(body), PIECE):
         yield body[at : at + PIECE]
+        wait.anew()
 
 
-async def _counted(body: AsyncIterator[bytes], timer: asyncio.Timeout, patience: float) -> AsyncIterator[bytes]:
-    """Stream a body; the wait for the first byte begins anew with each piece of it."""
-    loop = asyncio.get_running_loop()
-    async for piece in body:
-        yield piece
-        if not timer.expired():
-            timer.reschedule(loop.time() + patience)
+async def _counted(body: AsyncIterator[bytes], wait: _Wait, broken: list[Exception]) -> AsyncIterator[bytes]:
+    """Stream a body; while its client is slow the upstream is not to blame. Its own failure is noted."""
+    try:
+        wait.rest()
+        async for piece in body:
+            wait.anew()
+            yield piece
+            wait.rest()
+        wait.anew()
+    except Exception as error:
+        broken.append(error)
+        raise

@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from proxy.commands.check import checked, shown
-from proxy.errors import ConfigError
+from proxy.commands.effective import describe
+from proxy.errors import ConfigError, Mistake
+from proxy.policy import limits, resolve
 from proxy.settings import load
 from tests.terminal import run
 
@@ -84,7 +89,7 @@ def test_a_file_that_is_no_text_is_exit_2(tmp_path: Path) -> None:
     file = tmp_path / "carryon.yaml"
     file.write_bytes(b"a: \x00")
     done = run("check", file)
-    assert (done.code, f"{file}: is not YAML" in done.said, "cure:" in done.said) == (2, True, True)
+    assert (done.code, f"{file}:1: is not YAML" in done.said, "cure:" in done.said) == (2, True, True)
 
 
 def test_a_missing_file_is_exit_2(tmp_path: Path) -> None:
@@ -98,3 +103,77 @@ def test_a_file_that_is_not_there_is_exit_2_with_the_cure_for_this_command(tmp_p
     done = run("check", tmp_path / "nope.yaml")
     assert (done.code, "--config" in done.said) == (2, False)
     assert "cure: name an existing, readable file\n" in done.said
+
+
+@pytest.mark.parametrize(
+    ("window", "threshold", "low_water", "tail", "surface"),
+    [(2_048, 1_638, 1_130, 327, 409), (8_192, 6_553, 4_521, 1_310, 1_638), (200_000, 160_000, 110_400, 32_000, 40_000)],
+)
+def test_the_numbers_of_a_window_are_printed_as_one_reckons_them(
+    tmp_path: Path, *, window: int, threshold: int, low_water: int, tail: int, surface: int
+) -> None:
+    """Threshold 0.8 of the window, low water 0.69 of that, tail 0.16 of the window: each below the one before."""
+    file = tmp_path / "carryon.yaml"
+    file.write_text(f"models:\n  - {{model: m, context_window: {window}}}\n")
+    assert window > threshold > low_water > tail >= 1
+    done = run("check", file)
+    numbers = f"threshold {threshold:,}, low_water {low_water:,}, tail {tail:,}, reserve 0, surface {surface:,}"
+    assert f"window {window:,} tokens (total, yaml)\n           {numbers}" in done.out
+    found = json.loads(run("check", "--json", file).out)["policies"][0]["limits"]
+    assert [found[name] for name in ("window", "threshold", "low_water", "tail")] == [
+        window,
+        threshold,
+        low_water,
+        tail,
+    ]
+
+
+_BUDGETS = st.fixed_dictionaries(
+    {},
+    optional={
+        "threshold_ratio": st.floats(0.05, 1.0) | st.sampled_from([0.05, 0.8, 1.0]),
+        "threshold_tokens": st.integers(64, 300_000),
+        "retain_ratio": st.floats(0.001, 0.999) | st.sampled_from([0.001, 0.16, 0.999]),
+        "retain_tokens": st.integers(1, 300_000),
+        "reserve_output": st.sampled_from(["auto", "off"]) | st.integers(0, 300_000),
+        "window_kind": st.sampled_from(["input", "total"]),
+        "context_window": st.integers(1024, 1_000_000) | st.sampled_from([1024, 2048, 8192, 200_000]),
+    },
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    defaults=_BUDGETS, entry=_BUDGETS, window=st.integers(1024, 1_000_000),
+    output=st.none() | st.integers(0, 2_000_000), adds=st.booleans(),
+)  # fmt: skip
+def test_a_configuration_is_refused_with_a_reason_or_its_numbers_are_in_order(
+    tmp_path: Path, *, defaults: dict[str, Any], entry: dict[str, Any], window: int, output: int | None, adds: bool
+) -> None:
+    """For every legal ratio, window and requested output: window, threshold, low water, tail, at least one token."""
+    file = tmp_path / "carryon.yaml"
+    file.write_text(json.dumps({"defaults": defaults, "models": [{"model": "m", **entry}]}))
+    refused: tuple[Mistake, ...] = ()
+    try:
+        found = load(file, {})
+    except ConfigError as error:
+        refused = error.mistakes
+    told = {mistake.key.split(".")[-1] for mistake in refused}
+    assert told <= {"retain_ratio", "retain_tokens", "threshold_tokens"}
+    assert all(mistake.line and mistake.cure for mistake in refused)
+    if refused:
+        return
+    rows = [row["limits"] for row in describe(found)["policies"] if row["limits"]]
+    for model in ("m", "other"):
+        policy = resolve(found, "openai", model)
+        made = limits(
+            policy,
+            window=policy.window or window,
+            kind=policy.window_kind or "total",
+            requested=output,
+            adds_output=adds,
+        )
+        rows.append({name: getattr(made, name) for name in ("window", "threshold", "low_water", "tail", "reserve")})
+    for row in rows:
+        assert row["window"] >= row["threshold"] > row["low_water"] > row["tail"] >= 1
+        assert row["threshold"] + row["reserve"] <= row["window"]

@@ -100,7 +100,9 @@ def test_a_signal_while_starting_leaves_no_server(tmp_path: Path, state: Path, w
 
 
 @pytest.mark.parametrize(
-    ("which", "more"), [(signal.SIGTERM, ""), (signal.SIGINT, "; Ctrl-C again ends now")], ids=["TERM", "INT"]
+    ("which", "more"),
+    [(signal.SIGTERM, "; a second SIGTERM ends now"), (signal.SIGINT, "; Ctrl-C again ends now")],
+    ids=["TERM", "INT"],
 )
 async def test_a_signal_loses_no_accepted_request(
     tmp_path: Path, state: Path, which: signal.Signals, more: str

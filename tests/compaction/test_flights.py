@@ -138,3 +138,28 @@ async def test_a_time_out_is_a_leaving() -> None:
     calls.end.set()
     assert await patient == 1
     assert calls.started == 1
+
+
+async def test_an_answer_that_is_kept_serves_whoever_asks_until_it_is_released() -> None:
+    """Between an answer and what becomes of it nobody makes the same call again; afterwards somebody does."""
+    flights, calls = Flights[int](), Calls()
+    calls.end.set()
+    first = await flights.join(b"k", calls, keep=lambda answer: answer == 1)
+    second = await flights.join(b"k", calls, keep=lambda answer: answer == 1)
+    assert (first, second, calls.started) == (1, 1, 1)
+    flights.release(b"k")
+    assert await flights.join(b"k", calls) == 1
+    flights.release(b"k")
+    assert await flights.join(b"k", calls) == 2
+
+
+async def test_an_answer_that_nobody_keeps_is_gone_with_those_who_waited() -> None:
+    """So is a failure: the next who asks makes a call of its own."""
+    flights, calls = Flights[int](), Calls()
+    calls.end.set()
+    assert [await flights.join(b"k", calls, keep=lambda answer: answer > 9) for _ in range(2)] == [1, 2]
+    calls.error = ValueError("no")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            await flights.join(b"k", calls, keep=lambda _: True)
+    assert calls.started == 4

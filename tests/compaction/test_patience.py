@@ -24,6 +24,16 @@ async def test_only_waiting_spends_patience() -> None:
     assert (patience.left, patience.waited) == (0.0, 11.0)
 
 
+async def test_what_was_waited_elsewhere_can_be_taken_off() -> None:
+    """A compactor may ask a model by other means; less than nothing gives no patience back."""
+    patience = Patience(10.0)
+    patience.spend(4.0)
+    patience.spend(-100.0)
+    assert (patience.left, patience.waited) == (6.0, 0.0)
+    patience.spend(7.0)
+    assert patience.left == 0.0
+
+
 async def test_what_takes_longer_is_given_up() -> None:
     """A time-out is no answer, and ends what was waited for."""
     patience, never = Patience(0.01), asyncio.get_running_loop().create_future()

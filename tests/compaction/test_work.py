@@ -405,6 +405,55 @@ async def test_two_who_want_the_same_summary_pay_once(ledger: Accidental, conver
     assert len(post.bodies) == 2
 
 
+async def test_another_spelling_of_the_same_head_is_the_same_summary(ledger: Accidental, conversation: str) -> None:
+    """What an agent spells otherwise when it repeats a request, and the room left by it, make no second call."""
+    post, flights = Summariser(SUM, after=0.05), Flights[Completion | None]()
+    plain, spaced = (json.dumps(json.loads(TALK.body), indent=indent).encode() for indent in (None, 1))
+    found = [CHAT.split(one) for one in (plain, spaced)]
+    both = [await work_on(subject(ledger, conversation, post=post, flights=flights), one) for one in found if one]
+    asked = (one.ask(one.view.items, "sum up", max_tokens=9 + at) for at, one in enumerate(both))
+    assert await asyncio.gather(*asked) == [ANSWER] * 2
+    assert len(post.bodies) == 1
+
+
+async def test_who_asks_for_a_summary_that_is_being_committed_gets_the_same(
+    ledger: Accidental, conversation: str
+) -> None:
+    """The answer is there, the commit is not yet: nothing is paid for again until the first job is over."""
+    post, flights = Summariser(SUM), Flights[Completion | None]()
+    first, second, third = [await work_on(subject(ledger, conversation, post=post, flights=flights)) for _ in range(3)]
+    assert await first.ask(first.view.items[:3], "sum up", max_tokens=9) == ANSWER
+    assert await second.ask(second.view.items[:3], "sum up", max_tokens=9) == ANSWER
+    assert len(post.bodies) == 1
+    assert await first.propose(PARTS, 4, summary="S1") == Proposed()
+    for one in (first, second):
+        one.end()
+    assert await third.ask(third.view.items[:3], "sum up", max_tokens=9) is None
+    assert len(post.bodies) == 1
+    assert third.applied.projection.operation == first.applied.projection.operation
+    assert await third.propose(PARTS, 4) == TurnedDown(reason="late", final=True)
+
+
+async def test_what_was_packed_of_another_history_stops_no_summary(ledger: Accidental, conversation: str) -> None:
+    """The record moved by a stranger's commit: no surface of it applies here, so the summary is asked for."""
+    post = Summariser(SUM)
+    stranger = transcript(user("stranger " + LONG), calls("c"), result("c", LONG), user("on"))
+    mine = await work_on(subject(ledger, conversation, post=post))
+    assert await (await work_on(subject(ledger, conversation), stranger)).propose([SUMMARY], 3) == Proposed()
+    assert await mine.ask(mine.view.items[:3], "sum up", max_tokens=9) == ANSWER
+
+
+async def test_many_histories_of_one_record_are_all_packed_at_once(ledger: Accidental, conversation: str) -> None:
+    """Unrelated sessions that begin alike do not starve each other: each commit waits for its turn."""
+    histories = [
+        transcript(user("task " + LONG), calls("c"), result("c", f"{number} {LONG}"), user("on"))
+        for number in range(12)
+    ]
+    works = [await work_on(subject(ledger, conversation, turn_wait=30.0), one) for one in histories]
+    assert await asyncio.gather(*(one.propose([SUMMARY], 3) for one in works)) == [Proposed()] * len(works)
+    assert sorted(one.commits[0].generation for one in works) == list(range(1, 1 + len(works)))
+
+
 async def test_a_summary_that_cannot_be_read_is_warned_of(
     ledger: Accidental, conversation: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.hold import Hold, Release
+from proxy.core.hold_form import Form
 from proxy.core.overflow import Kind, Verdict
 
 TEXT = "prompt is too long: 210000 tokens > 200000 maximum"
@@ -33,7 +34,7 @@ def delta(finish: str | None = None, **parts: object) -> dict[str, Any]:
 
 def hold(dialect: str = "chat", **options: Any) -> Hold:
     """Hold a stream."""
-    return Hold(sse=True, dialect=dialect, **options)
+    return Hold(said=Form.EVENTS, dialect=dialect, **options)
 
 
 def is_overflow(decision: object) -> bool:
@@ -117,6 +118,10 @@ def test_what_does_not_commit_a_chat(stream: bytes) -> None:
         sse(ROLE, delta(content=SENTENCE), {"error": {"code": 500, "message": SENTENCE}}),
         sse(ROLE, delta(content=SENTENCE), delta(finish="stop")),
         sse(delta(finish="model_context_window_exceeded")),
+        sse(ROLE, {"message": TEXT}),
+        sse({"choices": None, "message": TEXT}),
+        sse({"Response": {"Error": {"Code": "x", "Message": TEXT}}}),
+        sse({"header": {"code": 10907, "message": "token数量超过上限"}}),
     ],
 )
 def test_overflows_inside_a_chat_stream(stream: bytes) -> None:
@@ -293,12 +298,36 @@ def test_json_under_the_content_type_of_a_stream_is_read_whole() -> None:
 )
 def test_a_body_without_frames_is_held_whole(body: object, expected: object) -> None:
     """JSON with status 200 may hold an error, or end with a reason of its own."""
-    held = Hold(sse=False, dialect="chat", window=1000)
+    held = Hold(said=Form.JSON, dialect="chat", window=1000)
     raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     assert held.feed(raw[:7]) is None
     assert held.feed(raw[7:]) is None
     decision = held.end()
     assert is_overflow(decision) if expected == "overflow" else decision is expected
+
+
+@pytest.mark.parametrize("said", [None, Form.EVENTS, Form.JSON])
+@pytest.mark.parametrize("cut", [1, 3, 1 << 20])
+def test_a_content_type_is_no_more_than_a_hint(said: Form | None, cut: int) -> None:
+    """JSON called a stream, a stream called JSON, either called nothing: the first bytes tell."""
+    for stream in (sse(ROLE, {"error": {"message": TEXT}}), b"\n " + json.dumps({"error": {"message": TEXT}}).encode()):
+        held = Hold(said=said, dialect="chat")
+        for start in range(0, len(stream), cut):
+            held.feed(stream[start : start + cut])
+        assert is_overflow(held.end())
+
+
+def test_what_has_no_form_is_released_at_once() -> None:
+    """A page, a picture: there is nothing in it that could decide."""
+    assert Hold(said=None, dialect="chat").feed(b"<html>" + TEXT.encode()) is Release.UNKNOWN_FORM
+    assert Hold(said=None, dialect="chat").end() is Release.ENDED
+
+
+def test_an_unmarked_message_that_is_no_overflow_is_an_unknown_event() -> None:
+    """It proves and retires nothing: nobody says that it is an error."""
+    held = hold()
+    assert held.feed(sse({"message": "the model is being loaded"})) is Release.UNKNOWN_EVENT
+    assert held.verdict is None
 
 
 def test_a_users_pattern_is_known_inside_a_stream() -> None:

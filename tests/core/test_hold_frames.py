@@ -41,6 +41,14 @@ def test_what_echoes_the_request_is_not_parsed() -> None:
     assert read("responses", "{broken", event="response.other").signal is Signal.UNKNOWN
 
 
+def test_a_message_that_nothing_marks_is_doubtful() -> None:
+    """Whoever holds the stream asks whether it is an overflow; pings and content are not asked about."""
+    assert read("chat", '{"message": "too long"}') == Reading(signal=Signal.UNKNOWN, doubtful=True)
+    assert read("chat", '{"choices": null, "message": "too long"}') == Reading(signal=Signal.QUIET, doubtful=True)
+    assert not read("chat", '{"message": "x", "choices": [{"delta": {"content": "Hi"}}]}').doubtful
+    assert not read("chat", '{"type": "ping", "message": "still here"}').doubtful
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_knows_pings_errors_and_the_end(dialect: str) -> None:
     """What is the same on every wire is told before the dialect is asked."""

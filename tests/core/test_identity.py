@@ -171,7 +171,8 @@ def test_an_hourly_token_keeps_its_owner() -> None:
     first, second = (("authorization", f"Bearer {jwt(iss='i', sub='s', exp=exp)}") for exp in (1, 2))
     assert who(first, by="jwt") == who(second, by="jwt") == ("jwt", "i", "s")
     assert who(first) != who(second)
-    for odd in ("k", "a.b.c", "é.é.é", jwt(iss="i"), jwt(iss=1, sub="s"), "a." + "W" * 9 + ".c"):
+    nameless = (jwt(iss="", sub=""), jwt(iss="i", sub=""), jwt(iss="", sub="s"))
+    for odd in ("k", "a.b.c", "é.é.é", jwt(iss="i"), jwt(iss=1, sub="s"), "a." + "W" * 9 + ".c", *nameless):
         header = ("authorization", f"Bearer {odd}")
         assert who(header, by="jwt") == who(header)
 
@@ -181,6 +182,22 @@ def test_the_gateways_header_or_nothing_may_tell_tenants_apart() -> None:
     assert who(("X-Team", "a"), by="header", header="x-team") == ("header", "a")
     assert who(("authorization", "k"), by="header", header="x-team") == ()
     assert who(("authorization", "k"), by="none") == who(by="none") != ()
+
+
+@pytest.mark.parametrize("value", ["", " ", "Bearer", "bearer ", "Basic"])
+def test_an_empty_credential_is_none(value: str) -> None:
+    """A client without a key sends a scheme alone, a gateway an empty header: nobody, beside others or not."""
+    for name in ("Authorization", "x-api-key", "api-key"):
+        assert who((name, value)) == ()
+        assert who((name, value), by="jwt") == ()
+        assert who((name, value), ("x-goog-api-key", "k")) == who(("x-goog-api-key", "k"))
+    assert who(query="key=") == who(query="key") == ()
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_header_of_the_gateway_names_nobody(value: str) -> None:
+    """Else all whom the gateway does not know would be one team."""
+    assert who(("X-Team", value), by="header", header="x-team") == ()
 
 
 def test_the_first_valid_id_is_the_scope() -> None:

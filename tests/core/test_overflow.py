@@ -160,6 +160,26 @@ def test_content_is_never_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (PROMPT, "strong:too-long-than"),
+        ("输入内容过长", "weak:zh-input-length"),
+        ("This prompt goes beyond what the window of this model can hold", ""),  # grammar is too little
+        ("Rate limit reached: prompt is too long: 210000 tokens > 200000 maximum per minute", ""),
+    ],
+)
+@pytest.mark.parametrize("envelope", ["bare", "header", "Response"])
+def test_what_nothing_marks_needs_a_known_wording(text: str, rule: str, envelope: str) -> None:
+    """Inside a 200 an unknown envelope is an error only if it is an overflow; else it is as if nobody had looked."""
+    error = {"message": text}
+    body = {"bare": error, "header": {"header": {"code": 7, **error}}, "Response": {"Response": {"Error": error}}}
+    verdict = classify(status=200, body=body[envelope], in_band=True)
+    assert (verdict.kind is OVERFLOW) is bool(rule)
+    assert verdict.rule == (rule if rule and not rule.endswith("than") else verdict.rule)
+    assert rule or verdict.rule == "no-error"
+
+
+@pytest.mark.parametrize(
     ("reason", "expected"),
     [
         ("model_context_window_exceeded", True),

@@ -43,6 +43,7 @@ INNER = json.dumps({"error": {"message": TEXT}})
         json.dumps(INNER),
         {"error": {"message": "Error code: 400 - {'error': {'message': \"" + TEXT + "\", 'type': 'x'}}"}},
         {"error": {"message": f"litellm.BadRequestError: b'{INNER}'"}},
+        {"error": json.dumps({"error": {"message": INNER}})},  # what is wrapped in text is no level of its own
     ],
 )
 def test_the_text_is_found_in_any_envelope(body: object) -> None:
@@ -97,7 +98,22 @@ def test_folding_brings_texts_into_one_form() -> None:
         fold("The  model\u2019s\n`max`: 1,048,576 tokens \\u003e 256_000") == "the model's max: 1048576 tokens > 256000"
     )
     assert fold("Input validation error: [1, 983616] 1.048.576") == "[1, 983616] 1048576"
+    assert fold("used 9,000 of 8,192, 1 of 3, 100 out of 500") == "used 9000 > 8192, 1 of 3, 100 out of 500"
     assert len(fold("x" * 1_000_000)) < 9_000
+
+
+def test_traditional_characters_are_read_as_simplified_ones() -> None:
+    """But not in Japanese, which its kana tell: its own patterns know its spellings."""
+    assert fold("請求的內容長度超過上限") == "请求的内容长度超过上限"
+    assert fold("入力が長すぎます") == "入力が長すぎます"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_literal_in_a_text_warns_nobody() -> None:
+    """Python would quote the upstream's text on standard error."""
+    evidence = Evidence()
+    gather({"message": "Error: {'message': 'see C:\\docs', 'code': 'x'}"}, evidence, 0)
+    assert evidence.codes == [("code", "x")]
 
 
 @pytest.mark.parametrize(

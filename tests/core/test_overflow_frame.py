@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.overflow_frame import fills_window, finish_reasons, has_error_marker
+from proxy.core.overflow_frame import fills_window, finish_reasons, has_error_marker, may_be_error
 
 TEXT = "prompt is too long: 210000 tokens > 200000 maximum"
 
@@ -24,6 +24,9 @@ TEXT = "prompt is too long: 210000 tokens > 200000 maximum"
         ({"code": "InvalidParameter", "message": TEXT}, None),
         ({"detail": TEXT}, None),
         ({"success": False, "msg": TEXT}, None),
+        ({"ok": False, "reason": TEXT}, None),
+        ({"choices": None, "error_type": "x", "message": TEXT}, None),
+        ({"Error": {"Message": TEXT}}, None),
         ({"error": {"message": TEXT}, "choices": [{"delta": {"content": ""}}]}, None),
     ],
 )
@@ -47,6 +50,8 @@ def test_errors_inside_a_200_are_marked(value: object, event: str | None) -> Non
         {"error": None, "choices": []},
         {"base_resp": {"status_code": 0}},
         {"code": 0, "message": "Success", "choices": []},
+        {"code": "200", "message": "Success"},
+        {"error_type": None, "message": "Success"},
         {"object": "chat.completion", "choices": [{"message": {"content": TEXT}}]},
         {"type": "ping"},
     ],
@@ -54,6 +59,30 @@ def test_errors_inside_a_200_are_marked(value: object, event: str | None) -> Non
 def test_what_is_no_error_is_not_marked(value: object) -> None:
     """Content, pings, empty error fields, success codes."""
     assert not has_error_marker(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "event", "may"),
+    [
+        ({"message": TEXT}, None, True),
+        ({"Message": TEXT}, "message", True),
+        ({"message": TEXT, "type": "invalid_request"}, None, True),
+        ({"Response": {"Error": {"Code": "x", "Message": TEXT}}}, None, True),
+        ({"header": {"code": 10907, "message": TEXT}}, None, True),
+        ({"header": {"code": 0, "message": "Success"}, "payload": {"choices": {"text": [TEXT]}}}, None, False),
+        ({"message": TEXT, "choices": [{"delta": {}}]}, None, False),
+        ({"message": TEXT, "type": "status"}, None, False),
+        ({"message": TEXT}, "notice", False),
+        ({"message": {"content": TEXT}}, None, False),
+        ({"status": "queued"}, None, False),
+        ({}, None, False),
+        ([], None, False),
+        (TEXT, None, False),
+    ],
+)
+def test_what_nothing_marks_may_be_an_error(value: object, event: str | None, may: bool) -> None:  # noqa: FBT001 - pytest passes it by name
+    """No content, no name of something else, and a message: bare, or in an envelope nobody knows."""
+    assert may_be_error(value, event) is may
 
 
 def test_finish_reasons_of_every_dialect_are_seen() -> None:

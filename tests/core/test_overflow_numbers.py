@@ -41,6 +41,15 @@ def refusal(text: str, status: int = 400) -> Verdict:
         (PARTS, 40960, 40961),
         ("input length and `max_tokens` exceed context limit: 143653 + 64000 > 200000", 200000, 207653),
         ("request (9000 tokens) exceeds the context size (8192 tokens), 99.5% full, build 1234-abc", 8192, 9000),
+        ("prompt exceeds the maximum context length: 9000 tokens (max 8192)", 8192, 9000),  # which is which: the larger
+        ("prompt exceeds the maximum context length: 8192 tokens (gateway limit 9000)", 8192, None),
+        ("prompt too long: the maximum is 131072 tokens (limit of this deployment: 128000)", 131072, None),
+        ("your prompt is too long, 9000 tokens were counted, the limit is 8192", 8192, 9000),
+        ("context limit of the prompt passed: 9000 of 8192 tokens", 8192, 9000),
+        ("your messages add up to 9000 tokens; the limit is 8192 tokens", 8192, 9000),
+        ("输入token数70000超过了模型支持的最大token数65536", 65536, 70000),  # no space beside a number
+        ("der Prompt überschreitet das Kontextfenster von 8192 Tokens", 8192, None),
+        ("输入token过长 错误码1261", None, None),
         ("the prompt of 5000 tokens exceeds the maximum context length of 8192 tokens", 8192, None),  # contradictory
     ],
 )

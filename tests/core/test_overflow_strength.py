@@ -31,3 +31,10 @@ def test_inside_a_200_a_named_status_counts_where_it_means_something_else() -> N
     assert demanded(200, 408, in_band=True) is Strength.NOTHING_COUNTS
     assert demanded(200, 401, in_band=True) is Strength.GRAMMAR
     assert demanded(200, 0, in_band=True) is Strength.GRAMMAR
+
+
+def test_what_may_be_no_error_at_all_needs_a_known_wording() -> None:
+    """A message that nothing marks as an error: a gateway may say there what it likes."""
+    assert demanded(200, 0, in_band=True, doubted=True) is Strength.WEAK
+    assert demanded(200, 429, in_band=True, doubted=True) is Strength.STRONG
+    assert demanded(400, 0, in_band=False) is Strength.GRAMMAR

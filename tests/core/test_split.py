@@ -178,3 +178,12 @@ def test_a_hundred_thousand_keys_come_apart_quickly(odd: str) -> None:
     start, stop = found["ü99999"]
     assert body[start:stop] == b"99999"
     assert time.perf_counter() - started < 4
+
+
+@pytest.mark.parametrize("odd", [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82"])
+def test_what_is_not_utf8_is_no_json(odd: bytes) -> None:
+    """Wherever it stands: nothing of such a body is rewritten."""
+    assert fields(b'{"model": "m", "user": "%s"}' % odd) is None
+    assert fields(b'{"model": "m", "%s": 1}' % odd) is None
+    assert fields(b'{"model": "m", "user": ["%s"], "x": "\\ud800"}' % odd) is None
+    assert fields('{"user": "é"}'.encode()) == {"user": (9, 13)}

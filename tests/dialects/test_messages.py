@@ -230,6 +230,14 @@ def test_results_are_shrunk_and_nothing_else() -> None:
         assert MESSAGES.shrink(spelt(other), lambda _: "s") is None
 
 
+def test_a_shortened_result_keeps_no_cache_mark() -> None:
+    """Clients move theirs and an upstream takes four: a stored one would be one too many some day."""
+    marked = user(result("1", [text("long", **CACHED)], **CACHED), result("2", "long"))
+    shrunk = MESSAGES.shrink(spelt(marked), lambda _: "s")
+    assert shrunk is not None
+    assert b"cache_control" not in shrunk
+
+
 def test_what_upstreams_reject_is_a_fault() -> None:
     """A first word of the assistant's, calls and results without each other, results too late."""
 

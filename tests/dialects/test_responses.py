@@ -323,7 +323,7 @@ def test_a_summary_request_replays_the_live_prefix() -> None:
         "client_metadata": {},
     }
     items = [said("user", "a"), REASONING, call("1"), output("1")]
-    found = split(items, store=True, max_output_tokens=4_000, tool_choice="required", **kept, **dropped)
+    found = split(items, max_output_tokens=4_000, tool_choice="required", **kept, **dropped)
     value = json.loads(RESPONSES.summary_request(found, found.items, "sum up", max_tokens=9))
     assert value == {
         "model": "m",

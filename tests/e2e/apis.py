@@ -1,4 +1,4 @@
-"""The three APIs as an agent and its upstream spell them: bodies, replies, refusals, and what the upstream would reject.
+"""The three APIs as an agent and its upstream spell them: bodies, replies, refusals, and what an upstream rejects.
 
 Everything here is written from the APIs' documentation and shares nothing with `proxy.dialects`.
 """

@@ -61,6 +61,16 @@ class Carryon:
         await self.stop()
         raise RuntimeError(f"carryon did not start: {self._log.read_text(errors='replace')[-2000:]}")
 
+    def send(self, which: signal.Signals) -> None:
+        """Signal it."""
+        assert self._process is not None
+        self._process.send_signal(which)
+
+    @property
+    def log(self) -> str:
+        """All it has printed so far."""
+        return self._log.read_text(errors="replace")
+
     async def stop(self) -> int:
         """End it as a service manager does; returns its exit code."""
         if self._process is None:

@@ -57,9 +57,12 @@ async def upstream() -> AsyncIterator[Scribe]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def proxy(upstream: Scribe, ledger: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Carryon]:
-    """Carryon with a window of 16,384 tokens; it ends well and had no fault of its own."""
-    running = proxied(ledger, upstream.url, tmp_path_factory.mktemp("carryon"), "--window", str(WINDOW))
+async def proxy(
+    request: pytest.FixtureRequest, upstream: Scribe, ledger: Server, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Carryon]:
+    """Carryon with a window of 16,384 tokens and the module's `ENVIRONMENT`; it ends well and without a fault."""
+    state, environment = tmp_path_factory.mktemp("carryon"), getattr(request.module, "ENVIRONMENT", {})
+    running = proxied(ledger, upstream.url, state, "--window", str(WINDOW), **environment)
     await running.start()
     yield running
     assert await running.stop() == 0

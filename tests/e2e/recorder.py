@@ -11,6 +11,7 @@ from aiohttp import ClientSession, ClientTimeout, web
 
 #: The client numbers its turns with this header; Carryon passes it on like any other.
 TURN = "x-turn"
+_TURNS = ("/chat/completions", "/responses", "/messages")
 _HOP = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding"})
 
 
@@ -44,7 +45,7 @@ class Recorder:
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        chat = request.method == "POST" and request.path.endswith("/chat/completions")
+        chat = request.method == "POST" and request.path.endswith(_TURNS)
         if chat:
             self._count(request, json.loads(body))
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
@@ -64,7 +65,7 @@ class Recorder:
             return answer
 
     def _count(self, request: web.Request, body: dict[str, object]) -> None:
-        if body.get("max_tokens") == self._limit:
+        if self._limit in (body.get("max_tokens"), body.get("max_output_tokens")):
             self.copies[request.headers.get(TURN, "?")] += 1
         else:
             self.summaries += 1

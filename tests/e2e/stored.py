@@ -12,19 +12,19 @@ from tests.e2e.carryon import Carryon
 from tests.store.servers import Server
 
 SECRET = "a secret of at least thirty-two characters"
+#: For tests in which nothing may run out of time, on the slowest machine.
+PATIENT = {"CARRYON_DEFAULTS__SUMMARY__TIMEOUT": "60s", "CARRYON_REDIS__TIMEOUT": "20s"}
 
 
-def proxied(server: Server, upstream: str, state: Path, *options: str) -> Carryon:
-    """A proxy on this server that waits two seconds for a summary; not started."""
-    return Carryon(
-        upstream,
-        state,
-        *options,
-        CARRYON_REDIS__URL=server.url,
-        CARRYON_REDIS__TIMEOUT="2s",
-        CARRYON_SECRET=SECRET,
-        CARRYON_DEFAULTS__SUMMARY__TIMEOUT="2s",
-    )
+def proxied(server: Server, upstream: str, state: Path, *options: str, **environment: str) -> Carryon:
+    """A proxy on this server that waits two seconds for a summary, where `environment` does not say otherwise."""
+    own = {
+        "CARRYON_REDIS__URL": server.url,
+        "CARRYON_REDIS__TIMEOUT": "2s",
+        "CARRYON_SECRET": SECRET,
+        "CARRYON_DEFAULTS__SUMMARY__TIMEOUT": "2s",
+    }
+    return Carryon(upstream, state, *options, **{**own, **environment})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,19 +78,22 @@ class Reply:
 class Client:
     """Sends bodies with one credential."""
 
-    def __init__(self, base_url: str, key: str = "sk-a") -> None:
-        self._url, self._key = base_url, key
+    def __init__(self, base_url: str, key: str = "sk-a", *, patience: float = 50) -> None:
+        self._url, self._key, self._patience = base_url, key, patience
 
     async def __aenter__(self) -> Self:
-        self._session = ClientSession(timeout=ClientTimeout(total=50), connector=TCPConnector(limit=32))
+        self._session = ClientSession(timeout=ClientTimeout(total=self._patience), connector=TCPConnector(limit=128))
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
         await self._session.close()
 
-    async def post(self, content: bytes, *, key: str | None = None, **headers: str) -> Reply:
-        """Send a body; further headers by name, `_` for `-`."""
+    async def post(self, content: bytes, *, key: str | None = None, **headers: str | None) -> Reply:
+        """Send a body; further headers by name, `_` for `-`: in place of the client's own, None for none."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent = {**HEADERS, "Authorization": f"Bearer {key or self._key}", **named}
+        given = {name.lower() for name in named}
+        own = {**HEADERS, "Authorization": f"Bearer {key or self._key}"}
+        sent = {name: value for name, value in own.items() if name.lower() not in given}
+        sent |= {name: value for name, value in named.items() if value is not None}
         async with self._session.post(f"{self._url}/chat/completions{QUERY}", data=content, headers=sent) as reply:
             return Reply(status=reply.status, headers=reply.headers.copy(), body=await reply.read())

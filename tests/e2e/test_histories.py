@@ -1,4 +1,4 @@
-"""Whose surface, and when: clients rewind, fork, edit and re-spell histories; `carryon serve` and Valkey are real.
+"""Whose surface, and when: clients rewind, fork, edit, regenerate and re-spell; `carryon serve` and Valkey are real.
 
 A reading with `x-carryon: no-store` shows which stored surface applies, and changes nothing.
 """
@@ -6,57 +6,25 @@ A reading with `x-carryon: no-store` shows which stored surface applies, and cha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from copy import deepcopy
 
 import pytest
+import pytest_asyncio
 
-from tests.e2e import agent, scribe
-from tests.e2e.scribe import Request, Scribe
-from tests.e2e.stored import records, stored
-from tests.e2e.talk import Client, Message, Reply, body, history, step
+from tests.e2e import scribe
+from tests.e2e.scribe import Scribe
+from tests.e2e.stored import PATIENT, proxied, stored
+from tests.e2e.story import OVER, Story
+from tests.e2e.talk import WINDOW, Client, Message, body, history, step
 from tests.store.servers import Server
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
-LIMIT = 1_000
-#: Steps after which a history is over the threshold.
-OVER = 13
+ENVIRONMENT = PATIENT
 
-
-class Story:
-    """One client's conversation, packed once, with what the upstream saw of each turn."""
-
-    def __init__(self, client: Client, upstream: Scribe, key: str) -> None:
-        self._client, self._upstream, self._key = client, upstream, key
-        self.packed: Request
-        self.conversation = ""
-
-    async def turn(self, messages: list[Message], **headers: str) -> tuple[Reply, Request, bytes]:
-        """The client's reply, what the upstream saw, and what the client sent."""
-        sent = body("story", messages, tools=agent.TOOLS, max_tokens=LIMIT)
-        reply = await self._client.post(sent, key=self._key, **headers)
-        assert reply.status == 200
-        return reply, self._upstream.of("story", summaries=False)[-1], sent
-
-    async def pack(self, messages: list[Message], **headers: str) -> int:
-        """Send a history over the threshold; how many of its messages were replaced."""
-        reply, self.packed, sent = await self.turn(messages, **headers)
-        assert (reply.action, reply.generation) == ("pressure", 1)
-        self.conversation = reply.conversation
-        return len(scribe.split(sent)[1]) - len(scribe.split(self.packed.body)[1]) + 1
-
-    async def reads_raw(self, messages: list[Message], **headers: str) -> None:
-        """No stored surface applies to this history."""
-        reply, seen, sent = await self.turn(messages, x_carryon="no-store", **headers)
-        assert (reply.action, reply.generation, seen.body) == ("pass", 0, sent)
-
-    async def reads_packed(self, messages: list[Message], covered: int, **headers: str) -> None:
-        """The surface applies: its bytes as packed, then the client's messages as sent now."""
-        reply, seen, sent = await self.turn(messages, x_carryon="no-store", **headers)
-        assert (reply.action, reply.generation) == ("projected", 1)
-        own, items = scribe.split(sent)[1], scribe.split(seen.body)[1]
-        assert items == [own[0], scribe.split(self.packed.body)[1][1], *own[1 + covered :]]
+#: Steps after which a packed history is over the threshold once more.
+AGAIN = 24
 
 
 @pytest.fixture
@@ -65,22 +33,9 @@ def story(client: Client, upstream: Scribe, request: pytest.FixtureRequest) -> S
     return Story(client, upstream, f"sk-{request.node.name}")
 
 
-async def test_two_tenants_with_the_same_bytes_share_nothing(
-    story: Story, client: Client, upstream: Scribe, ledger: Server
-) -> None:
-    """Another credential finds no surface, and makes a record and a summary of its own with its own credential."""
-    covered = await story.pack(history(OVER))
-    other = Story(client, upstream, "sk-other")
-    await other.reads_raw(history(OVER))
-    asked = len(upstream.of("story", summaries=True))
-    assert await other.pack(history(OVER)) == covered
-    summaries = upstream.of("story", summaries=True)
-    assert len(summaries) == asked + 1
-    assert ("Authorization", "Bearer sk-other") in summaries[-1].headers
-    assert other.conversation != story.conversation
-    tenants = [records(ledger, one.conversation)[0].partition(".")[0] for one in (story, other)]
-    assert len(set(tenants)) == 2
-    assert (await stored(ledger, story.conversation)).record.generation == 1
+def _other(steps: int, *numbers: int) -> list[Message]:
+    """A branch: so many steps as always, then others."""
+    return [*history(steps), *(message for number in numbers for message in step(number))]
 
 
 async def test_a_rewound_conversation_is_raw_and_one_that_comes_back_is_packed(story: Story) -> None:
@@ -88,7 +43,19 @@ async def test_a_rewound_conversation_is_raw_and_one_that_comes_back_is_packed(s
     covered = await story.pack(history(OVER))
     await story.reads_raw(history(5))
     await story.reads_raw(history(OVER)[: covered - 1])
-    await story.reads_packed(history(OVER), covered)
+    await story.reads_packed(history(OVER))
+
+
+async def test_a_rewind_behind_the_newest_surface_finds_the_one_before(story: Story) -> None:
+    """Packed twice: the deepest surface whose items are all there applies, and none where none has."""
+    first = await story.pack(history(OVER))
+    second = await story.pack(history(AGAIN), generation=2)
+    assert second > first
+    await story.reads_packed(history(AGAIN), generation=2)
+    await story.reads_packed(history(OVER), generation=1)
+    await story.reads_packed(history(AGAIN)[:second], generation=1)
+    await story.reads_raw(history(5))
+    await story.reads_packed(history(AGAIN + 1), generation=2)
 
 
 async def test_a_conversation_sent_anew_from_its_start_always_shows_its_newest_step(story: Story) -> None:
@@ -104,10 +71,47 @@ async def test_a_conversation_sent_anew_from_its_start_always_shows_its_newest_s
 
 async def test_a_fork_after_the_covered_range_keeps_the_surface_and_one_inside_does_not(story: Story) -> None:
     """Two branches grow from the packed prefix; a third leaves before its end."""
-    covered = await story.pack(history(OVER))
-    await story.reads_packed([*history(OVER), *step(14)], covered)
-    await story.reads_packed([*history(OVER), *step(40)], covered)
-    await story.reads_raw([*history(6), *step(40), *step(41), *step(42), *step(43), *step(44), *step(45), *step(46)])
+    await story.pack(history(OVER))
+    await story.reads_packed(_other(OVER, 14))
+    await story.reads_packed(_other(OVER, 40))
+    await story.reads_raw(_other(6, 40, 41, 42, 43, 44, 45, 46))
+
+
+async def test_branches_that_take_turns_each_keep_their_own_surface(story: Story, ledger: Server) -> None:
+    """Two forks of one packed prefix and one that left inside it are packed by themselves, and never as another."""
+    await story.pack(history(OVER))
+    branches = {2: (OVER, range(40, 51)), 3: (OVER, range(60, 71)), 4: (4, range(80, 89))}
+    for generation, (steps, numbers) in branches.items():
+        await story.pack(_other(steps, *numbers), generation)
+    asked = len(story.summaries)
+    for more in (1, 2):
+        for generation, (steps, numbers) in branches.items():
+            reply, seen, _ = await story.turn(_other(steps, *numbers, *(numbers[-1] + one + 1 for one in range(more))))
+            assert (reply.action, reply.generation) == ("projected", generation)
+            assert scribe.split(seen.body)[1][1] == story.packed[generation][1]
+        await story.reads_packed(history(OVER + more))
+    assert len(story.summaries) == asked
+    assert (await stored(ledger, story.conversation)).record.generation == 4
+
+
+async def test_a_regenerated_answer_after_the_covered_range_leaves_the_surface(story: Story) -> None:
+    """The same request again, then another answer to it than before: projected both times."""
+    await story.pack(history(OVER))
+    await story.reads_packed(history(OVER))
+    for answer in ("One way.", "Another way."):
+        said = [{"role": "assistant", "content": answer}, {"role": "user", "content": "Go on."}]
+        await story.reads_packed([*history(OVER), *said])
+
+
+async def test_a_regenerated_answer_inside_the_covered_range_is_another_history(story: Story) -> None:
+    """It is raw while it is short, and packed for itself once it is long; the first history keeps its surface."""
+    await story.pack(history(OVER))
+    regenerated = history(OVER)
+    regenerated[7] = {"role": "assistant", "content": "Module 1 needed no change."}
+    await story.reads_raw(regenerated[:40])
+    await story.pack(regenerated, generation=2)
+    await story.reads_packed(history(OVER), generation=1)
+    await story.reads_packed([*regenerated, *step(OVER + 1)], generation=2)
 
 
 async def test_one_changed_character_inside_the_covered_range_and_the_surface_does_not_apply(story: Story) -> None:
@@ -120,13 +124,42 @@ async def test_one_changed_character_inside_the_covered_range_and_the_surface_do
         await story.reads_raw(messages)
 
 
+async def test_an_edit_between_two_surfaces_falls_back_to_the_shallower(story: Story) -> None:
+    """What was edited is after the first covered range and inside the second."""
+    first = await story.pack(history(OVER))
+    second = await story.pack(history(AGAIN), generation=2)
+    for at in (first + 1, second):
+        messages = history(AGAIN)
+        messages[at]["content"] = f"{messages[at]['content']} Changed."
+        await story.reads_packed(messages, generation=1)
+
+
 async def test_an_edit_after_the_covered_range_leaves_the_surface_and_is_sent_as_it_is(story: Story) -> None:
     """The first raw message and the newest one are changed."""
     covered = await story.pack(history(OVER))
     for at in (1 + covered, -1):
         messages = history(OVER)
         messages[at]["content"] += " Changed."
-        await story.reads_packed(messages, covered)
+        await story.reads_packed(messages)
+
+
+async def test_new_system_text_and_other_tools_leave_the_surface_and_are_sent_as_they_are(story: Story) -> None:
+    """What surrounds the history is no part of it: a new prompt, no prompt at all, fewer tools, another limit."""
+    await story.pack(history(OVER))
+    messages = history(OVER)
+    messages[0]["content"] = "You are another agent now."
+    await story.reads_body_packed(story.spelled(messages))
+    await story.reads_body_packed(story.spelled(messages, tools=[], max_tokens=500, temperature=0.5, x_unknown=1))
+
+
+async def test_another_session_id_is_another_conversation_and_a_shared_scope_is_one(story: Story) -> None:
+    """A fork under a new id, or with none, packs for itself; `x-carryon-scope` stands above the ids agents send."""
+    await story.pack(history(OVER))
+    for other in ("talk-2", "", None):
+        await story.reads_raw(history(OVER), x_session_id=other)
+    await story.pack(history(OVER), x_session_id="talk-2")
+    await story.pack(history(OVER), x_session_id="talk-3", x_carryon_scope="team")
+    await story.reads_packed(history(OVER), x_session_id="talk-4", x_carryon_scope="team")
 
 
 def _marked(messages: list[Message]) -> None:
@@ -152,7 +185,14 @@ def _renamed(messages: list[Message]) -> None:
         one["id"] = f"msg_{number}"
 
 
-@pytest.mark.parametrize("change", [_marked, _respelt, _thought, _renamed], ids=lambda one: one.__name__.strip("_"))
+def _padded(messages: list[Message]) -> None:
+    for one in messages[1:]:
+        one["content"] = f"\n{one['content']}  \n"
+
+
+@pytest.mark.parametrize(
+    "change", [_marked, _respelt, _thought, _renamed, _padded], ids=lambda one: one.__name__.strip("_")
+)
 @pytest.mark.parametrize("direction", ["appears", "vanishes"])
 async def test_what_clients_respell_between_turns_leaves_the_surface(
     story: Story, change: Callable[[list[Message]], None], direction: str
@@ -161,73 +201,53 @@ async def test_what_clients_respell_between_turns_leaves_the_surface(
     plain, changed = history(OVER), deepcopy(history(OVER))
     change(changed)
     first, later = (plain, changed) if direction == "appears" else (changed, plain)
-    covered = await story.pack(first)
-    await story.reads_packed(later, covered)
+    await story.pack(first)
+    await story.reads_packed(later)
 
 
-async def test_a_title_call_under_the_same_session_id_disturbs_nothing(story: Story, ledger: Server) -> None:
-    """It is forwarded as it is; generation and surfaces of the main conversation stay; the next turn is projected."""
-    covered = await story.pack(history(OVER))
-    before = await stored(ledger, story.conversation)
-    title = [
-        {"role": "system", "content": "You write titles."},
-        {"role": "user", "content": "Write a title of three words for this conversation."},
-        {"role": "user", "content": agent.TASK},
-    ]
-    reply, seen, sent = await story.turn(title)
-    assert (reply.action, seen.body) == ("pass", sent)
-    assert reply.conversation != story.conversation
-    after = await stored(ledger, story.conversation)
-    assert (after.record.epoch, after.record.generation) == (before.record.epoch, before.record.generation)
-    assert after.surfaces == before.surfaces
-    await story.reads_packed(history(OVER + 1), covered)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def windows(upstream: Scribe, ledger: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a proxy that knows the windows of three models and of no other."""
+    state = tmp_path_factory.mktemp("windows")
+    sizes = {"story": WINDOW, "larger": 2 * WINDOW, "smaller": 12_288}
+    models = [{"model": name, "context_window": size} for name, size in sizes.items()]
+    (state / "carryon.yaml").write_text(json.dumps({"models": models}))
+    running = proxied(ledger, upstream.url, state, "--config", str(state / "carryon.yaml"), **PATIENT)
+    async with Client(await running.start()) as found:
+        yield found
+    assert await running.stop() == 0
+    assert not running.events("internal-fault")
 
 
-async def test_a_sub_agent_that_sends_the_history_again_disturbs_nothing(story: Story, ledger: Server) -> None:
-    """Another system prompt, one message more: it may use the surface, and the main turn finds it unchanged."""
-    covered = await story.pack(history(OVER))
-    memory = [{"role": "system", "content": "You keep notes."}, *history(OVER)[1:]]
-    memory.append({"role": "user", "content": "Which facts are worth keeping?"})
-    await story.turn(memory)
-    assert (await stored(ledger, story.conversation)).record.generation == 1
-    await story.reads_packed(history(OVER + 1), covered)
-
-
-SUFFIX = "\n\nReply in unified diffs only."
-
-
-def _aider(session: str, turns: int) -> list[Message]:
-    """Seven canned messages, then the session's own; the newest user message has a suffix that is gone next turn."""
-    system = {"role": "system", "content": agent.SYSTEM}
-    canned = [
-        {"role": "user" if at % 2 == 0 else "assistant", "content": f"Example {at}: these files are in the repository."}
-        for at in range(6)
-    ]
-    own = []
-    for turn in range(turns):
-        listing = agent._source(turn, 3_000)
-        own += [
-            {"role": "user", "content": f"{session} asks for change {turn}.\n{listing}"},
-            {"role": "assistant", "content": f"{session} has change {turn}."},
-        ]
-    asked = {"role": "user", "content": f"{session} asks for change {turns}.{SUFFIX}"}
-    return [system, *canned, *own, asked]
-
-
-async def test_sessions_with_the_same_first_seven_messages_never_get_each_others_surface(
-    story: Story, upstream: Scribe, ledger: Server
+async def test_another_model_gets_a_surface_only_where_its_history_needs_one(
+    windows: Client, upstream: Scribe, ledger: Server
 ) -> None:
-    """They share a record and its counter; each keeps its own surface, over turns and vanished suffixes."""
-    turns = 20
-    for number, session in enumerate(("Alice", "Bob"), start=1):
-        reply, seen, _ = await story.turn(_aider(session, turns), x_session_id="")
-        assert (reply.action, reply.generation) == ("pressure", number)
-        assert (b"Alice" in seen.body, b"Bob" in seen.body) == (session == "Alice", session == "Bob")
-    found = await stored(ledger, reply.conversation)
-    assert [entry.generation for entry in found.entries] == [1, 2]
-    for more in (1, 2):
-        for number, session in enumerate(("Alice", "Bob"), start=1):
-            reply, seen, _ = await story.turn(_aider(session, turns + more), x_session_id="")
-            assert (reply.action, reply.generation) == ("projected", number)
-            assert (b"Alice" in seen.body, b"Bob" in seen.body) == (session == "Alice", session == "Bob")
-            assert seen.body.count(SUFFIX.encode("unicode_escape")) == 1
+    """Below its threshold the history goes raw; over it, and where nobody knows its window, the surface serves."""
+    story = Story(windows, upstream, "sk-switch")
+    await story.pack(history(OVER))
+    larger = Story(windows, upstream, "sk-switch", "larger")
+    await larger.reads_raw(history(OVER))
+    await larger.reads_raw(history(OVER + 6))
+    for model in ("smaller", "unheard-of"):
+        await story.reads_body_packed(story.spelled(history(OVER), model=model))
+    await story.reads_packed(history(OVER + 1))
+    asked = len(larger.summaries)
+    await story.reads_body_packed(story.spelled(history(2 * OVER + 2), model="larger"))
+    assert len(larger.summaries) == asked
+    assert (await stored(ledger, story.conversation)).record.generation == 1
+
+
+async def test_a_model_that_packed_by_itself_keeps_its_own_surface(windows: Client, upstream: Scribe) -> None:
+    """After a switch and back, each model's turns go on with what was packed for it."""
+    # A summary that only repeats the one it is built on would be none.
+    upstream.summarisers["larger"] = lambda request, number: scribe.summarises_well(request, 1_000 + number)
+    story, larger = (Story(windows, upstream, "sk-switch-back", model) for model in ("story", "larger"))
+    await story.pack(history(OVER))
+    long = history(3 * OVER)
+    reply, seen, _ = await larger.turn(long)
+    assert reply.generation == 2
+    shown = scribe.split(seen.body)[1]
+    reply, seen, _ = await larger.turn([*long, *step(50)])
+    assert (reply.action, reply.generation) == ("projected", 2)
+    assert scribe.split(seen.body)[1][:2] == shown[:2]
+    await story.reads_packed(history(OVER + 1), generation=1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from proxy.message import Incoming, Outgoing
-from tests.sockets import client, exchange
+from tests.sockets import client, exchange, until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Serving
@@ -107,18 +108,62 @@ async def test_a_client_that_leaves_a_stream_closes_it(serving: Serving) -> None
         assert served.server.inflight_bytes == 0
 
 
-async def test_a_broken_upload_explains_a_failed_upstream(serving: Serving) -> None:
-    """Where the client's own body stopped, 408 says so, not the 502 that came of it."""
+async def test_a_broken_upload_is_answered_as_such(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the client's own body stopped, 408 says so, and one line of the log."""
+    caplog.set_level(logging.INFO)
 
     async def answer(incoming: Incoming) -> Outgoing:
         assert not isinstance(incoming.body, bytes)
-        try:
-            async for _ in incoming.body:
-                pass
-        except Exception:  # noqa: BLE001 - as an HTTP client would
-            return Outgoing(status=502, headers=(), body=b"upstream")
+        async for _ in incoming.body:
+            pass
         raise AssertionError
 
     async with serving(answer, body_idle=0.2) as served:
         raw = await exchange(served.port, b"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nab")
     assert b" 408 " in raw
+    assert served.faults == []
+    assert requests(caplog) == [(408, "PROXY_BODY_TIMEOUT")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "line"),
+    [
+        (b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\n", (413, "PROXY_BODY_TOO_LARGE")),
+        (b"GET /v1/models HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n", (426, "PROXY_NO_WEBSOCKET")),
+        (b"GET /v1/../x HTTP/1.1\r\nHost: h\r\n\r\n", (404, "PROXY_NOT_FOUND")),
+        (b"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", (400, "PROXY_BAD_REQUEST")),
+        (b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nExpect: x\r\n\r\n", (417, "PROXY_EXPECTATION")),
+        (b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n", (431, "PROXY_HEADERS_TOO_LARGE")),
+        (b"nonsense\r\n\r\n", (400, "PROXY_BAD_REQUEST")),
+        (b"GET /v1/mod", (408, "PROXY_HEADER_TIMEOUT")),
+    ],
+)
+async def test_what_the_door_turns_away_has_its_line_in_the_log(
+    serving: Serving, sent: bytes, line: tuple[int, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Status and code, and nothing of the request."""
+    caplog.set_level(logging.DEBUG)
+    async with serving(max_body=9, header=0.2) as served:
+        raw = await exchange(served.port, sent)
+    assert b" %d " % line[0] in raw
+    assert requests(caplog) == [line]
+    assert served.seen == []
+
+
+async def test_a_client_that_leaves_its_upload_has_its_line_too(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As 499, like every client that left."""
+    caplog.set_level(logging.INFO)
+    async with serving() as served:
+        async with client(served.port) as peer:
+            await peer.send(b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nab")
+            await until(lambda: served.server.active == 1)
+        await until(lambda: requests(caplog))
+    assert requests(caplog) == [(499, None)]
+
+
+def requests(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str | None]]:
+    """Status and code of each request's line."""
+    lines = [vars(record) for record in caplog.records if record.getMessage() == "request"]
+    return [(line["status"], line.get("error")) for line in lines]

@@ -1,4 +1,4 @@
-"""Loading: what stands over what, and the forty ways to get it wrong."""
+"""Loading: what stands over what, and the ways to get it wrong (more of them, by the command: `tests/e2e`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from proxy.errors import ConfigError
+from proxy.errors import ConfigError, Mistake
 from proxy.settings import Settings, load
+from proxy.settings.load import located
 from proxy.settings.rules import MEMBERS
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -22,24 +23,24 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("listen:\n  prot: 1\n", 2, "listen.prot", "not a key", "write port"),
     ("listen:\n  zzz: 1\n", 2, "listen.zzz", "not a key", "the keys here are host, port"),
     ("listen:\n  port: 1\n  port: 2\n", 3, "listen.port", "written twice", "keep one"),
-    ("listen:\n  port: many\n", 2, "listen.port", "valid integer", "whole number"),
-    ("listen:\n  port: 70000\n", 2, "listen.port", "less than or equal to 65535", "smaller number"),
-    ("listen:\n  port: -1\n", 2, "listen.port", "greater than or equal to 0", "larger number"),
+    ("listen:\n  port: many\n", 2, "listen.port", "not a whole number", "whole number"),
+    ("listen:\n  port: 70000\n", 2, "listen.port", "more than 65535", "smaller number"),
+    ("listen:\n  port: -1\n", 2, "listen.port", "less than 0", "larger number"),
     ("listen:\n  max_body: 64\n", 2, "listen.max_body", "64 has no unit", "64MiB"),
     ("listen:\n  max_body: 64 parsecs\n", 2, "listen.max_body", "parsecs is not a unit", "64MiB"),
     ("listen:\n  max_body: 2GiB\n", 2, "listen.max_body", "above listen.max_inflight_bytes", "raise"),
     ("listen:\n  workers: 2\n", 2, "listen.workers", "not in this version", "replicas"),
-    ("listen: 8787\n", 1, "listen", "valid dictionary", "write a mapping"),
+    ("listen: 8787\n", 1, "listen", "not a mapping", "write a mapping"),
     ("admin:\n  port: 8787\n", 2, "admin.port", "also listen.port", "port of its own"),
     ("admin:\n  token: abc\n", 2, "admin.token", "not in this version", "remove"),
     ("admin:\n  hosts: [a.example]\n", 2, "admin.hosts", "not in this version", "remove"),
     ("admin:\n  show_text: true\n", 2, "admin.show_text", "not in this version", "remove"),
     ("encryption_keys: [abc]\n", 1, "encryption_keys", "not in this version", "sealed"),
     ("secret: short\n", 1, "secret", "shorter than 16", "openssl rand -hex 32"),
-    ("secret: 12345678901234567890\n", 1, "secret", "valid string", "in quotes"),
+    ("secret: 12345678901234567890\n", 1, "secret", "is not text", "in quotes"),
     ("tenant:\n  by: header\n", 2, "tenant.header", "required with tenant.by: header", "name the header"),
     ("tenant:\n  header: X-Team\n", 2, "tenant.header", "needs tenant.by: header", "tenant.by: header"),
-    ("tenant:\n  by: cookie\n", 2, "tenant.by", "should be", "choose one of 'credential', 'jwt', 'header' or 'none'"),
+    ("tenant:\n  by: cookie\n", 2, "tenant.by", "known here", "choose one of 'credential', 'jwt', 'header' or 'none'"),
     ("tenant: {by: header, header: 'X Team'}\n", 1, "tenant.header", "not the name of a header", "X-Team-Id"),
     ("redis:\n  url: redis://host\n", 2, "secret", "required with redis.url", "openssl rand -hex 32"),
     ("redis:\n  url: redis+sentinel://host\n", 2, "redis.url", "not in this version", "redis://host"),
@@ -47,8 +48,8 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("redis:\n  url: http://host\n", 2, "redis.url", "does not begin with redis://", "redis://host"),
     ("redis:\n  timeout: 150\n", 2, "redis.timeout", "150 has no unit", "150ms"),
     ("redis:\n  ttl: 60s\n", 2, "redis.ttl", "shorter than", "7d"),
-    ("redis:\n  durability: full\n", 2, "redis.durability", "should be", "'auto', 'memory', 'aof' or 'replica'"),
-    ("upstreams: {}\n", 1, "upstreams", "at least 1", "name at least one"),
+    ("redis:\n  durability: full\n", 2, "redis.durability", "known here", "'auto', 'memory', 'aof' or 'replica'"),
+    ("upstreams: {}\n", 1, "upstreams", "is empty", "name at least one"),
     ("upstreams:\n  a: host/v1\n", 2, "upstreams.a.base_url", "does not begin with http", "https://api.example.com/v1"),
     ("upstreams:\n  a: {serves: [m]}\n", 2, "upstreams.a.base_url", "required", "write it"),
     (f"upstreams:\n  a: http://u:{SECRET}@h\n", 2, "upstreams.a.base_url", "holds a credential", "api_key"),
@@ -57,13 +58,13 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("upstreams:\n  a:\n    base_url: http://h\n    overflow_patterns:\n      - 'ok'\n      - '(no'\n", 6,
      "upstreams.a.overflow_patterns[1]", "not a regular expression", "single quotes"),
     ("upstreams:\n  a:\n    base_url: http://h\n    serves: gpt\n", 4,
-     "upstreams.a.serves", "valid tuple", "write a list"),
+     "upstreams.a.serves", "not a list", "write a list"),
     ("upstreams:\n  a:\n    base_url: http://h\n    ca_file: /nothing.pem\n", 4,
      "upstreams.a.ca_file", "names no file", "PEM"),
     ("upstreams:\n  a:\n    base_url: http://h\n    proxy: socks5://p\n", 4,
      "upstreams.a.proxy", "not an http:// URL", "http://"),
     ("upstreams:\n  a:\n    base_url: http://h\n    inject_paths: [audio]\n", 4,
-     "upstreams.a.inject_paths[0]", "pattern", "^/"),
+     "upstreams.a.inject_paths[0]", "right form", "begins with /"),
     (f"listen: {{host: 0.0.0.0}}\nupstreams:\n  a:\n    base_url: http://h\n    api_key: {SECRET}\n", 5,
      "upstreams.a.api_key", "lent to anybody", "client_keys"),
     ("upstreams:\n  a:\n    base_url: http://h\n    headers:\n      'x y': b\n", 5,
@@ -74,18 +75,18 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
      "upstreams.a.headers.X-Api-Key", "on every path", "api_key"),
     ("upstreams:\n  a:\n    base_url: http://h\n    api_key_header: connection\n", 4,
      "upstreams.a.api_key_header", "made anew", "auto"),
-    ("client_keys:\n  - {name: a, sha256: abc}\n", 2, "client_keys[0].sha256", "pattern", "[0-9a-f]{64}"),
+    ("client_keys:\n  - {name: a, sha256: abc}\n", 2, "client_keys[0].sha256", "right form", "sha256sum"),
     (f"client_keys:\n  - {{name: a, sha256: '{'0' * 64}'}}\n  - {{name: a, sha256: '{'1' * 64}'}}\n", 3,
      "client_keys[1].name", "listed twice", "keep one"),
     ("defaults:\n  retain_ratio: 0.9\n", 2,
      "defaults.retain_ratio", "0.9 is not below threshold_ratio 0.8", "lower it"),
-    ("defaults:\n  threshold_ratio: 1.5\n", 2, "defaults.threshold_ratio", "less than or equal to 1", "smaller"),
+    ("defaults:\n  threshold_ratio: 1.5\n", 2, "defaults.threshold_ratio", "more than 1", "smaller"),
     ("defaults:\n  threshold_tokens: 5000\n  retain_tokens: 6000\n", 3,
      "defaults.retain_tokens", "6000 is not below", "lower"),
-    ("defaults:\n  max_overflow_retries: -1\n", 2, "defaults.max_overflow_retries", "greater than", "larger"),
+    ("defaults:\n  max_overflow_retries: -1\n", 2, "defaults.max_overflow_retries", "less than 0", "larger"),
     ("defaults:\n  reserve_output: half\n", 2, "defaults.reserve_output", "neither auto nor off", "auto, off"),
-    ("defaults:\n  auto: maybe\n", 2, "defaults.auto", "valid boolean", "true or false"),
-    ("defaults:\n  context_window: 100\n", 2, "defaults.context_window", "greater than or equal to 1024", "larger"),
+    ("defaults:\n  auto: maybe\n", 2, "defaults.auto", "neither true nor false", "true or false"),
+    ("defaults:\n  context_window: 100\n", 2, "defaults.context_window", "less than 1024", "larger"),
     ("defaults:\n  pressure:\n    after_reply: true\n", 3,
      "defaults.pressure.after_reply", "not in this version", "false"),
     ("defaults:\n  compact_on_payload_too_large: true\n", 2,
@@ -111,9 +112,9 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("models:\n  - {model: m, pressure: {after_reply: true}}\n", 2,
      "models[0].pressure.after_reply", "not in this", "false"),
     ("models:\n  - {modle: m}\n", 2, "models[0].modle", "not a key", "write model"),
-    ("models: {model: m}\n", 1, "models", "valid tuple", "write a list"),
-    ("log:\n  level: loud\n", 2, "log.level", "should be", "'debug', 'info', 'warning' or 'error'"),
-    ("compactor: 'my thing'\n", 1, "compactor", "pattern", "form"),
+    ("models: {model: m}\n", 1, "models", "not a list", "write a list"),
+    ("log:\n  level: loud\n", 2, "log.level", "known here", "'debug', 'info', 'warning' or 'error'"),
+    ("compactor: 'my thing'\n", 1, "compactor", "right form", "entry point"),
     ("secret: env:NO_SUCH_VARIABLE\n", 1, "secret", "NO_SUCH_VARIABLE is not set", "set NO_SUCH_VARIABLE"),
     ("secret: 'env:not a name'\n", 1, "secret", "not the name of a variable", "env:NAME"),
     ("secret: file:/no/such/file\n", 1, "secret", "/no/such/file cannot be read", "readable file"),
@@ -281,3 +282,54 @@ def test_a_missing_file_is_cured_where_it_was_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as inherited:
         load(None, {"CARRYON_CONFIG": str(tmp_path / "nope.yaml")})
     assert inherited.value.cure == "let CARRYON_CONFIG name an existing, readable file"
+
+
+def test_a_missing_value_hides_no_other_mistake(tmp_path: Path) -> None:
+    """What it stands for is judged no further, all else is; contradictions wait until every key is good."""
+    file = tmp_path / "c.yaml"
+    file.write_text("listen: {port: env:NOT_SET}\nlog: {level: loud}\ndefaults: {retain_ratio: 0.9}\n")
+    with pytest.raises(ConfigError) as refusal:
+        load(file)
+    assert [m.key for m in refusal.value.mistakes] == ["listen.port", "log.level"]
+
+
+def test_a_value_from_a_variable_is_not_shown_by_a_contradiction_either(tmp_path: Path) -> None:
+    """Wherever in the entry it stands."""
+    file = tmp_path / "c.yaml"
+    file.write_text("models:\n  - {upstream: env:NAME, auto: false}\n")
+    with pytest.raises(ConfigError, match=r"no upstream … \(value of env:NAME\)") as refusal:
+        load(file, {"NAME": SECRET})
+    assert SECRET not in str(refusal.value)
+
+
+def test_a_key_at_the_wrong_level_is_told_where_it_stands() -> None:
+    """It is known, only not here."""
+    for variable, cure in (
+        ("CARRYON_CONTEXT_WINDOW", "move it: it stands in defaults or in an entry of models"),
+        ("CARRYON_MAX_BODY", "move it: it stands in listen"),
+        ("CARRYON_DEFAULTS__MAX_CONCURRENT", "move it: it stands in defaults.summary"),
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            load(None, {variable: "1"})
+        assert refusal.value.cure == f"{cure}; nesting is written __"
+
+
+def test_what_the_start_finds_is_given_its_place(tmp_path: Path) -> None:
+    """The file with its line, the variable, the command line; nothing for a default."""
+    file = tmp_path / "c.yaml"
+    file.write_text("listen:\n  host: 127.0.0.1\nupstreams:\n  a: {base_url: 'http://a', ca_file: /x}\n")
+    environ, given = {"CARRYON_SECRET": "s" * 32}, {"listen.port": 1}
+    keys = ("listen.host", "listen.port", "secret", "upstreams.*.ca_file", "compactor")
+    found = located(ConfigError(*(Mistake(key=key, message="m", cure="c") for key in keys)), file, environ, given)
+    assert [(m.file, m.line) for m in found.mistakes] == [
+        (str(file), 2), ("command line", None), ("CARRYON_SECRET", None), (str(file), 3), ("", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [{"upstreams": ["http://a"]}, {"defaults": [1]}, {"models": 5}, {"upstreams": 1}])
+def test_the_command_line_over_a_file_of_another_shape_is_the_files_mistake(tmp_path: Path, wrong: Any) -> None:
+    """Not an exception of ours."""
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump(wrong))
+    with pytest.raises(ConfigError, match=r"is not a (list|mapping)"):
+        load(file, {}, {"window": 4096, "upstream": "http://b"})

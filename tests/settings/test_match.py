@@ -60,3 +60,26 @@ def test_letters_are_told_apart_by_case() -> None:
     """Names of models are identifiers."""
     entries = _entries({"model": "GPT*", "auto": False})
     assert merged(PolicyShape(), entries, "u", "gpt-5").auto is True
+
+
+@pytest.mark.parametrize(
+    ("inherited", "named", "kept"),
+    [
+        ({"threshold_tokens": 9000}, {"threshold_ratio": 0.5}, {"threshold_tokens": None, "threshold_ratio": 0.5}),
+        ({"retain_tokens": 900}, {"retain_ratio": 0.1}, {"retain_tokens": None, "retain_ratio": 0.1}),
+        ({"threshold_ratio": 0.5}, {"threshold_tokens": 9000}, {"threshold_tokens": 9000}),
+        ({"context_window": 4096}, {"like": "n"}, {"context_window": None, "like": "n"}),
+        ({"like": "n"}, {"context_window": 4096}, {"context_window": 4096, "like": None}),
+        ({"context_window": 4096}, {"auto": False}, {"context_window": 4096}),
+    ],
+)
+def test_what_an_entry_says_in_one_way_is_not_undone_by_what_it_inherits_in_the_other(
+    *, inherited: dict[str, Any], named: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    """A ratio of one model stands over the tokens of all models, as a ratio would over a ratio."""
+    for defaults, entries in (
+        (PolicyShape.model_validate(inherited), _entries({"model": "m", **named})),
+        (PolicyShape(), _entries({"model": "*", **inherited}, {"model": "m", **named})),
+    ):
+        policy = merged(defaults, entries, "u", "m")
+        assert {name: getattr(policy, name) for name in kept} == kept

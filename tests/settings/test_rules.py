@@ -51,13 +51,6 @@ def test_one_server_of_redis_is_reached_by_three_kinds_of_url(url: str) -> None:
     assert _keys(redis={"url": url}, secret="x" * 32) == []
 
 
-def test_a_text_that_is_no_url_of_redis_is_not_shown() -> None:
-    """It may be a password."""
-    settings = Settings.model_validate({"redis": {"url": "hunter2cluster"}, "secret": "x" * 32})
-    assert "hunter2" not in "".join(map(str, wrongs(settings)))
-    assert _keys(redis={"url": "hunter2cluster"}, secret="x" * 32) == ["redis.url"]
-
-
 def test_ports_chosen_by_the_system_do_not_clash() -> None:
     """Port 0 is a different one each time; different addresses may share a port."""
     assert _keys(listen={"port": 0}, admin={"port": 0}) == []
@@ -85,3 +78,52 @@ def test_a_probe_port_that_nobody_chose_gives_way_to_the_listener() -> None:
     """Only two ports that were both chosen contradict each other."""
     assert _keys(listen={"port": 8788}) == []
     assert _keys(listen={"port": 8788}, admin={"port": 8788}) == ["admin.port"]
+
+
+@pytest.mark.parametrize(
+    ("listen", "admin", "clash"),
+    [("0.0.0.0", "127.0.0.1", True), ("127.0.0.1", "::", True), ("localhost", "127.0.0.1", True),
+     ("127.0.0.1", "::1", False),      ("10.0.0.1", "127.0.0.1", False)],
+)  # fmt: skip
+def test_two_listeners_on_one_port_clash_where_their_addresses_meet(*, listen: str, admin: str, clash: bool) -> None:
+    """Every address includes each of them; `localhost` is one of them."""
+    found = _keys(listen={"port": 9000, "host": listen}, admin={"port": 9000, "host": admin})
+    assert found == (["admin.port"] if clash else [])
+
+
+def test_one_thing_is_said_in_one_way() -> None:
+    """A share and a number of tokens contradict each other, unless the share is the default as it ships."""
+    assert _keys(defaults={"threshold_ratio": 0.5, "threshold_tokens": 5000}) == ["defaults.threshold_tokens"]
+    assert _keys(defaults={"threshold_ratio": 0.8, "threshold_tokens": 5000}) == []
+    assert _keys(models=[{"retain_ratio": 0.1, "retain_tokens": 500}]) == ["models.0.retain_tokens"]
+
+
+def test_a_tail_that_was_chosen_lies_below_a_threshold_in_tokens() -> None:
+    """The default tail gives way by itself."""
+    assert _keys(defaults={"context_window": 100_000, "threshold_tokens": 10_000}) == []
+    chosen = {"context_window": 100_000, "threshold_tokens": 10_000, "retain_ratio": 0.2}
+    assert _keys(defaults=chosen) == ["defaults.retain_ratio"]
+
+
+def test_a_gateway_header_is_none_that_means_something_else() -> None:
+    """It is not forwarded: requests would lose their credential."""
+    for name in ("Authorization", "x-api-key", "Host", "Content-Length"):
+        assert _keys(tenant={"by": "header", "header": name}) == ["tenant.header"]
+    assert _keys(tenant={"by": "header", "header": "X-Team"}) == []
+
+
+def test_a_model_is_not_like_itself_nor_like_a_pattern() -> None:
+    """Neither has a window."""
+    assert _keys(models=[{"model": "a", "like": "a"}, {"model": "b", "like": "c*"}]) == [
+        "models.0.like",
+        "models.1.like",
+    ]
+
+
+def test_headers_and_paths_that_could_never_work_are_refused() -> None:
+    """One header in two spellings would be sent twice; a path with dots is never forwarded."""
+    assert _keys(upstreams={"a": {"base_url": "http://a", "headers": {"X-A": "1", "x-a": "2"}}}) == [
+        "upstreams.a.headers.x-a"
+    ]
+    paths = ["/fine", "/a/../b"]
+    assert _keys(upstreams={"a": {"base_url": "http://a", "inject_paths": paths}}) == ["upstreams.a.inject_paths.1"]

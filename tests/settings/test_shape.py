@@ -69,3 +69,31 @@ def test_secrets_do_not_show() -> None:
         }
     )  # fmt: skip
     assert "hunter2" not in repr(settings) + str(settings)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"listen": {"port": True}}, "yes or no where a number"),
+        ({"defaults": {"threshold_ratio": True}}, "yes or no where a number"),
+        ({"defaults": {"context_window": True}}, "yes or no where a number"),
+        ({"defaults": {"summary": {"max_tokens": False}}}, "yes or no where a number"),
+        ({"defaults": {"auto": 1}}, "a number where yes or no"),
+        ({"response_headers": 0}, "a number where yes or no"),
+        ({"defaults": {"retain_ratio": float("nan")}}, "finite"),
+        ({"defaults": {"reserve_output": [1]}}, "neither auto nor off"),
+        ({"upstreams": {"a": {"base_url": "http://a", "api_key": " "}}}, "is empty"),
+        ({"listen": {"max_connections": 10**9}}, "less than or equal"),
+    ],
+)
+def test_yes_is_no_number_and_one_is_not_yes(tree: dict[str, object], message: str) -> None:
+    """YAML reads `yes` as true and Python counts true as 1: a port would be 1, a ratio 100 %."""
+    with pytest.raises(ValidationError, match=message):
+        Settings.model_validate(tree)
+
+
+def test_words_for_yes_and_digits_in_text_are_understood() -> None:
+    """Variables are text."""
+    tree = {"listen": {"port": "9"}, "defaults": {"auto": "no", "reserve_output": "off", "threshold_ratio": "0.5"}}
+    settings = Settings.model_validate(tree)
+    assert (settings.listen.port, settings.defaults.auto, settings.defaults.threshold_ratio) == (9, False, 0.5)

@@ -14,7 +14,7 @@ import pytest
 from proxy.core.overflow import Kind, Verdict
 from proxy.core.surface import raw_projection
 from proxy.house import House
-from proxy.steps.healing import concluded, retire, taught
+from proxy.steps.healing import broken_off, concluded, retire, taught
 from proxy.steps.sight import Sight, Size
 from proxy.steps.turn import Turn
 from proxy.store import Entry, Record
@@ -83,9 +83,7 @@ async def test_only_a_refusal_of_the_surface_itself_retires_it(
     house: House, turn: Turn, status: int, verdict: Verdict | None, times: int, *, retired: bool
 ) -> None:
     """Kind OTHER with 400 or 422, with 500 the second time (rule 4.10)."""
-    found = [
-        await retire(house, turn, carrying(turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)
-    ]
+    found = [retire(house, turn, carrying(turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)]
     assert found[-1] is retired
     assert bool(house.retired.get("op")) is retired
 
@@ -94,7 +92,7 @@ async def test_an_error_inside_a_200_retires_the_second_time(house: House, turn:
     """Some upstreams reject a body only there; it counts like a 500 (rule 4.10)."""
     inside = Delivered(reply=reply(), why="error", verdict=OTHER)
     busy = Delivered(reply=reply(), why="error", verdict=Verdict(kind=Kind.RATE_LIMITED, rule="test"))
-    found = [await retire(house, turn, carrying(turn), outcome) for outcome in (inside, busy, inside)]
+    found = [retire(house, turn, carrying(turn), outcome) for outcome in (inside, busy, inside)]
     assert found == [False, False, True]
 
 
@@ -104,9 +102,9 @@ async def test_a_dry_run_proves_and_retires_nothing_and_no_store_learns_nothing(
     ended = reply(body=OK.body)
     concluded(house, dry, Size(), carrying(turn), Delivered(reply=ended), ended)
     assert not house.proven.get("op")
-    assert not await retire(house, dry, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
+    assert not retire(house, dry, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
     unstored = replace(turn, may_write=False)
-    assert await retire(house, unstored, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
+    assert retire(house, unstored, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
     concluded(house, unstored, Size(), carrying(turn), Delivered(reply=ended), ended)
     assert house.proven.get("op")
     verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=4_096)
@@ -119,10 +117,10 @@ async def test_a_dry_run_proves_and_retires_nothing_and_no_store_learns_nothing(
 async def test_what_was_proven_or_not_carried_is_not_retired(house: House, turn: Turn) -> None:
     """Proven in the ledger or in this process; and a body without a surface has none to retire."""
     refusal = Refused(reply=reply(400), verdict=OTHER)
-    assert not await retire(house, turn, carrying(turn, replace(ENTRY, proven=True)), refusal)
-    assert not await retire(house, turn, carrying(turn, None), refusal)
+    assert not retire(house, turn, carrying(turn, replace(ENTRY, proven=True)), refusal)
+    assert not retire(house, turn, carrying(turn, None), refusal)
     concluded(house, turn, Size(), carrying(turn), Delivered(reply=reply()), reply())
-    assert not await retire(house, turn, carrying(turn), refusal)
+    assert not retire(house, turn, carrying(turn), refusal)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +152,23 @@ async def test_an_overflow_at_the_end_of_a_stream_forces_the_next_compaction(
     """Read from the kept end, errors only (rule 9.3); such a reply proves nothing."""
     body = b"".join(f"data: {frame}\n\n".encode() for frame in frames)
     ended = reply(body=body, kind="text/event-stream; charset=utf-8")
-    concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended), ended)
+    concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended, events=True), ended)
     assert bool(house.forced.get(turn.conversation)) is forces
     assert bool(house.proven.get("op")) is not forces
+
+
+@pytest.mark.parametrize(("delivered", "forces"), [({"events": True}, True), ({"events": False}, False)])
+async def test_a_stream_that_broke_off_behind_an_overflow_forces_as_well(
+    house: House, turn: Turn, delivered: dict[str, bool], *, forces: bool
+) -> None:
+    """Many a client leaves at the first error it reads; nothing else is learned of such a reply."""
+    body = b"".join(f"data: {frame}\n\n".encode() for frame in (delta(content="a"), ERROR_FRAME))
+    left = reply(body=body)
+    broken_off(house, turn, Size(), Delivered(reply=left, **delivered), left)
+    assert bool(house.forced.get(turn.conversation)) is forces
+    assert not house.proven.get("op")
+    broken_off(house, turn, Size(), Delivered(reply=left, **delivered), None)  # type: ignore[arg-type]
+    assert house.internal_faults == (1 if forces else 0)
 
 
 async def test_the_operators_own_wordings_count_at_the_end_of_a_stream(house: House, turn: Turn) -> None:
@@ -166,7 +178,7 @@ async def test_the_operators_own_wordings_count_at_the_end_of_a_stream(house: Ho
     told = replace(turn.destination, overflow_patterns=(re.compile("boat is full"),))
     turns = (turn, replace(turn, passage=replace(turn.passage, destination=told)))
     for one, forces in zip(turns, (False, True), strict=True):
-        concluded(house, one, Size(), carrying(turn), Delivered(reply=ended), ended)
+        concluded(house, one, Size(), carrying(turn), Delivered(reply=ended, events=True), ended)
         assert bool(house.forced.get(turn.conversation)) is forces
 
 

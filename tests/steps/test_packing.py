@@ -37,6 +37,14 @@ class Asked:
         return self.answer
 
 
+class Hangs:
+    """A compactor that waits for something of its own."""
+
+    async def compact(self, job: Any) -> None:
+        """Never end."""
+        await asyncio.Event().wait()
+
+
 @pytest.fixture
 async def house(valkey: Server) -> AsyncIterator[House]:
     """A house on the real store."""
@@ -58,6 +66,22 @@ async def packs(
     )
     await run(house, turn, work, patience, report)
     return report
+
+
+@pytest.mark.parametrize(("trigger", "wait"), [("pressure", 0.25), ("overflow", 1.25)])
+async def test_a_commit_waits_for_its_turn_as_long_as_for_the_store(
+    house: House, trigger: Literal["pressure", "overflow"], wait: float
+) -> None:
+    """Under pressure as long as one call may take, in an overflow as long as a confirmation."""
+    limited = house.settings.redis.model_copy(update={"timeout": 0.25, "wait_timeout": 1.25})
+    house.settings = house.settings.model_copy(update={"redis": limited})
+    turn = turned(house, LONG)
+    known, sight = await seen(house, turn)
+    assert known.limits is not None
+    work = await begun(
+        house, turn, known, sight, Patience(1.0), trigger=trigger, limits=known.limits, goal=1, calibration=1.0
+    )
+    assert work._subject.turn_wait == wait
 
 
 class Plain:
@@ -103,6 +127,19 @@ async def test_a_compactor_that_fails_is_a_warning(house: House, caplog: pytest.
     (record,) = [record for record in caplog.records if record.getMessage() == "compactor-failed"]
     assert (record.levelname, record.__dict__["error"]) == ("WARNING", "ZeroDivisionError")
     assert house.internal_faults == 0
+
+
+async def test_a_compactor_s_own_waiting_counts_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that asks a model by means of its own has the request's patience, not one for each trigger (rule 6.7)."""
+    monkeypatch.setattr(packing, "_SLACK", 0.05)
+    house.compactor, turn, patience = Hangs(), turned(house, LONG), Patience(0.05)
+    known, sight = await seen(house, turn)
+    assert known.limits is not None
+    work = await begun(
+        house, turn, known, sight, patience, trigger="pressure", limits=known.limits, goal=1, calibration=1.0
+    )
+    await run(house, turn, work, patience, Report())
+    assert patience.left == 0.0
 
 
 async def test_a_compactor_that_goes_on_after_its_end_is_not_heard(

@@ -131,22 +131,22 @@ async def test_a_note_that_forces_packing_waits_for_an_attempt(house: House, not
         assert (report.action, notes.triggers) == (action, triggers)
 
 
-async def test_a_store_that_takes_no_commit_is_not_packed_for_again_at_once(
+async def test_a_store_that_takes_no_commit_is_packed_for_again_when_it_takes_a_note(
     house: House, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Full or read-only: the first attempt finds out, the next requests wait for no compactor, then one tries again."""
+    """Full or read-only: the first attempt finds out, the next wait for no compactor, until a trial succeeds."""
 
     async def full(*_: Any, **__: Any) -> Any:
         raise StoreError("out of memory")
 
     with monkeypatch.context() as patched:
         patched.setattr(house.ledger, "commit", full)
+        patched.setattr(house.ledger, "note", full)
         await pressed(house, LONG, Report(), threshold=1)
         assert len(notes.triggers) == 1
         report = Report()
         await pressed(house, LONG, report, threshold=1)
         assert (len(notes.triggers), report.skip) == (1, "redis")
-    house.unstored_until = 0.0
     report = Report()
     await pressed(house, LONG, report, threshold=1)
     assert (len(notes.triggers), report.action) == (2, "pressure")

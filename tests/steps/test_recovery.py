@@ -10,10 +10,14 @@ import pytest
 
 from proxy.compaction.patience import Patience
 from proxy.core.overflow import Kind, Verdict
+from proxy.core.surface import Put
+from proxy.dialects.chat import CHAT
 from proxy.house import House
 from proxy.steps.recovery import _frozen, recovered
 from proxy.steps.report import Report
 from proxy.steps.sight import estimated
+from proxy.store import StoreError
+from proxy.store.redis import RedisLedger
 from tests.houses import closed, furnished, seen, turned
 from tests.phrases import LONG
 from tests.store.servers import Server
@@ -77,6 +81,55 @@ async def test_what_may_not_be_recovered_is_refused_before_any_work(
     report = Report()
     assert await recovered(house, turn, known, sight, verdict, Patience(1.0), report) is None
     assert (report.refused, house.internal_faults) == (reason, 0)
+
+
+class Packs:
+    """A compactor that replaces all but the newest unit."""
+
+    async def compact(self, job: Any) -> None:
+        """Propose it."""
+        await job.propose((Put(CHAT.user("note")),), job.view.units[-1][0], summary="S1")
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["it still reads", "it answers nothing"])
+async def test_a_commit_that_does_not_land_is_the_store_s_fault(
+    house: House, monkeypatch: pytest.MonkeyPatch, *, reads: bool
+) -> None:
+    """The refusal names it; where not even the look after it was answered, no more is asked."""
+    asked: list[str] = []
+
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise StoreError("down")
+
+    async def confirm(conversation: str) -> Any:
+        asked.append(conversation)
+        return await RedisLedger.confirm(house.ledger, conversation)  # type: ignore[arg-type]
+
+    house.compactor, turn, report = Packs(), turned(house, LONG), Report()
+    known, sight = await seen(house, turn)
+    monkeypatch.setattr(house.ledger, "commit", fails)
+    monkeypatch.setattr(house.ledger, "confirm", confirm)
+    if not reads:
+        monkeypatch.setattr(house.ledger, "load", fails)
+    assert await recovered(house, turn, known, sight, refused(), Patience(1.0), report) is None
+    assert (report.refused, house.internal_faults) == ("redis", 0)
+    assert bool(asked) is reads
+
+
+async def test_where_nothing_can_be_stored_no_summary_is_paid_for(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit did not land and a small note does not either: the compactor is not called, the store is the reason."""
+
+    async def full(*_: Any, **__: Any) -> Any:
+        raise StoreError("out of memory")
+
+    monkeypatch.setattr(house.ledger, "note", full)
+    house.unstored = True
+    turn, report = turned(house, LONG), Report()
+    known, sight = await seen(house, turn)
+    assert await recovered(house, turn, known, sight, refused(), Patience(1.0), report) is None
+    assert (report.refused, house.internal_faults, house.unstored) == ("redis", 0, True)
 
 
 async def test_a_dry_run_says_what_it_would_do(valkey: Server, caplog: pytest.LogCaptureFixture) -> None:

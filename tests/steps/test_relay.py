@@ -29,29 +29,46 @@ async def test_a_reply_goes_out_as_it_came_with_our_headers_behind() -> None:
     """Status, reason, headers in order, bytes; then it is told that it ended, once it was read whole."""
     closed: list[int] = []
     ended: list[Reply] = []
-    sent = outgoing(Delivered(reply=a_reply(chunks_of(b"b", b"c"), closed)), Report(), ended=ended.append)
+    cut: list[Reply] = []
+    sent = outgoing(
+        Delivered(reply=a_reply(chunks_of(b"b", b"c"), closed)), Report(), ended=ended.append, cut=cut.append
+    )
     assert (sent.status, sent.reason) == (201, "Made")
     assert sent.headers == (*HEADERS, ("x-carryon-action", "pass"))
     assert not isinstance(sent.body, bytes)
     assert [chunk async for chunk in sent.body] == [b"a", b"b", b"c"]
     assert len(ended) == 1
     await sent.aclose()
-    assert closed == [1]
+    assert (closed, cut) == ([1], [])
 
 
-async def test_a_reply_that_breaks_off_teaches_nothing() -> None:
-    """The failure passes to the door, which cuts the connection."""
+@pytest.mark.parametrize("name", ["x-carryon-action", "X-Carryon-Error", "x-carryon-anything", "X-CARRYON"])
+@pytest.mark.parametrize("shown", [True, False])
+def test_an_upstream_does_not_speak_in_our_name(name: str, *, shown: bool) -> None:
+    """Another Carryon behind this one, or one who means ill: only what this one did is told (rule 10.6)."""
+    theirs = (("X-Upstream", "yes"), (name, "overflow-retry"), ("x-carry", "on"))
+    reply = Reply(status=200, headers=theirs, source=chunks_of())
+    found = outgoing(Delivered(reply=reply), Report(shown=shown)).headers
+    ours = (("x-carryon-action", "pass"),) if shown else ()
+    assert found == (theirs[0], theirs[2], *ours)
+
+
+async def test_a_reply_that_breaks_off_has_not_ended() -> None:
+    """The failure passes to the door, which cuts the connection; what was relayed may hold an overflow all the same."""
 
     async def breaking() -> AsyncIterator[bytes]:
         yield b"b"
         raise UpstreamError("dropped", "gone")
 
     ended: list[Reply] = []
-    sent = outgoing(Delivered(reply=a_reply(breaking(), [])), Report(), ended=ended.append)
+    cut: list[Reply] = []
+    sent = outgoing(Delivered(reply=a_reply(breaking(), [])), Report(), ended=ended.append, cut=cut.append)
     assert not isinstance(sent.body, bytes)
     with pytest.raises(UpstreamError):
         _ = [chunk async for chunk in sent.body]
-    assert ended == []
+    assert (ended, cut) == ([], [])
+    await sent.aclose()
+    assert (len(ended), len(cut)) == (0, 1)
 
 
 async def test_every_reply_is_logged_once_when_it_is_closed(caplog: pytest.LogCaptureFixture) -> None:

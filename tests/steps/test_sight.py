@@ -124,21 +124,22 @@ async def test_only_few_bytes_of_text_prove_a_request_below(window: int, raw: by
 
 
 async def test_a_forced_transcript_is_looked_at_until_it_was_tried(house: House, turn: Turn) -> None:
-    """The note is found by whoever goes on from that transcript, and by no other branch."""
+    """The note is found by whoever goes on from there, at once and at every replica, and by no other branch."""
     force(house, turn)
+    assert forced(house, turn, unseen(turn)), "before it is in the store"
     await house.background.close(1.0)
     assert not surely_below(house, turn, size(house, turn))
     credential = dict(turn.passage.call.headers)["Authorization"]
     edited = turned(house, body(*EDITED), credential=credential)
-    assert not forced(edited, (await seen(house, edited))[1])
+    assert not forced(house, edited, (await seen(house, edited))[1])
     longer = turned(house, body(*HISTORY, HISTORY[1]), credential=credential)
-    sight = (await seen(house, longer))[1]
-    assert forced(longer, sight)
+    house.forced.put(turn.conversation, "")
+    assert forced(house, longer, (await seen(house, longer))[1]), "another replica"
     await house.background.close(1.0)
-    assert forced(longer, (await seen(house, longer))[1])
+    assert forced(house, longer, (await seen(house, longer))[1])
     forgotten(house, longer)
     await house.background.close(1.0)
-    assert not forced(longer, (await seen(house, longer))[1])
+    assert not forced(house, longer, (await seen(house, longer))[1])
     assert not house.forced.get(longer.conversation)
 
 

@@ -15,9 +15,14 @@ class Server:
     """One Valkey or Redis server; `options` are its settings by name."""
 
     def __init__(self, binary: Path, **options: str) -> None:
+        self._binary, self._options = binary, options
         self.directory = Path(tempfile.mkdtemp(prefix="cy-", dir="/tmp"))
         self.socket = self.directory / "s"
         self.socket = Path(options.get("unixsocket", self.socket))
+        self._spawn(options)
+        self._wait()
+
+    def _spawn(self, options: dict[str, str]) -> None:
         settings = {
             "port": "0",
             "unixsocket": str(self.socket),
@@ -28,7 +33,13 @@ class Server:
         }
         arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
         with (self.directory / "log").open("wb") as log:
-            self.process = subprocess.Popen([binary, *arguments], stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen([self._binary, *arguments], stdout=log, stderr=log, start_new_session=True)
+
+    def again(self, **options: str) -> None:
+        """Kill it and start it on the same files with further settings; returns when it answers, be it "loading"."""
+        self.process.kill()
+        self.process.wait()
+        self._spawn({**self._options, **options})
         self._wait()
 
     def _wait(self) -> None:
@@ -37,6 +48,8 @@ class Server:
             try:
                 if self.client().ping():
                     return
+            except redis.BusyLoadingError:
+                return
             except redis.RedisError:
                 time.sleep(0.01)
         raise RuntimeError((self.directory / "log").read_text())

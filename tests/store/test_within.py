@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
-from proxy.store import Commit, Record, StoreError
+from proxy.store import Commit, Entry, Record, StoreError
 from proxy.store.redis import RedisLedger
 from proxy.store.within import Within
 from tests.store.chaos import Chaos
 from tests.store.conftest import commit_one, entry
+
+T = TypeVar("T")
 
 
 async def test_calls_within_the_time_are_the_ledgers_own(ledger: RedisLedger) -> None:
@@ -40,29 +43,64 @@ async def test_when_the_time_is_spent_only_what_is_held_is_given(
 
 
 async def test_no_call_gets_more_than_is_left(open_ledger: Callable[..., RedisLedger], chaos: Chaos) -> None:
-    """The first may take `each`, the next only the rest."""
+    """The commit may take `each`, the look that decides whether it landed only the rest."""
     ledger = open_ledger(chaos.url)
     await ledger.load("t.c")
     chaos.silent = True
-    waits: list[float] = []
-    now = [0.0]
-    within = Within(_Noting(ledger, waits, now), 0.2, each=0.15, clock=lambda: now[0])  # type: ignore[arg-type]
-    for _ in range(2):
-        with pytest.raises(StoreError):
-            await within.load("t.c")
-    assert waits == [0.15, pytest.approx(0.05)]
+    noting = _Noting(ledger)
+    within = Within(noting, 0.2, each=0.15, clock=lambda: noting.now)  # type: ignore[arg-type]
+    with pytest.raises(StoreError):
+        await within.commit("t.c", Record(), entry("op1"), b"x")
+    with pytest.raises(StoreError):
+        await within.load("t.c")
+    assert noting.waits == [0.15, pytest.approx(0.05)]
+
+
+async def test_a_store_that_failed_a_look_is_not_asked_again(
+    open_ledger: Callable[..., RedisLedger], chaos: Chaos
+) -> None:
+    """By this request: what the process holds is given, for the rest there is no time."""
+    ledger = open_ledger(chaos.url)
+    record = await commit_one(ledger, "t.c", "op1")
+    assert record.epoch is not None
+    held = await ledger.surface("t.c", record.epoch, record.entries[0])
+    chaos.silent = True
+    noting = _Noting(ledger)
+    within = Within(noting, 0.2, each=0.15, clock=lambda: noting.now)  # type: ignore[arg-type]
+    with pytest.raises(StoreError):
+        await within.load("t.c")
+    assert await within.surface("t.c", record.epoch, record.entries[0]) == held
+    for call in (within.surface("t.c", record.epoch, entry("op2")), within.load("t.c")):
+        with pytest.raises(StoreError, match=r"no time is left|long enough"):
+            await call
+    assert noting.waits == [0.15, 0.0, 0.0]
+    assert not ledger.away, "what was not asked is no failure of the server"
 
 
 class _Noting:
-    """A ledger whose time-outs are noted, and put the clock forward."""
+    """A ledger whose calls are noted by how long each may take; a failed one took all of it."""
 
-    def __init__(self, ledger: RedisLedger, waits: list[float], now: list[float]) -> None:
-        self._ledger, self._waits, self._now = ledger, waits, now
+    def __init__(self, ledger: RedisLedger) -> None:
+        self._ledger = ledger
+        self.waits: list[float] = []
+        self.now = 0.0
 
     async def load(self, conversation: str, *, wait: float) -> Record:
-        """Load, and note how long that may take."""
-        self._waits.append(wait)
+        """Load."""
+        return await self._noted(self._ledger.load(conversation, wait=wait), wait)
+
+    async def surface(self, conversation: str, epoch: str, which: Entry, *, wait: float) -> bytes | None:
+        """Fetch."""
+        return await self._noted(self._ledger.surface(conversation, epoch, which, wait=wait), wait)
+
+    async def commit(self, conversation: str, loaded: Record, new: Entry, surface: bytes, *, wait: float) -> Commit:
+        """Commit."""
+        return await self._noted(self._ledger.commit(conversation, loaded, new, surface, wait=wait), wait)
+
+    async def _noted(self, call: Awaitable[T], wait: float) -> T:
+        self.waits.append(wait)
         try:
-            return await self._ledger.load(conversation, wait=wait)
-        finally:
-            self._now[0] += wait
+            return await call
+        except StoreError:
+            self.now += wait
+            raise

@@ -286,6 +286,37 @@ async def test_bytes_that_do_not_decode_are_released(calling: Calling) -> None:
         assert outcome.reply.tail() is None
 
 
+@pytest.mark.parametrize(
+    "kind", ["text/event-stream", "application/json", "text/plain", "application/octet-stream", ""]
+)
+async def test_a_stream_is_told_by_its_first_bytes(calling: Calling, kind: str) -> None:
+    """Whatever its content type: released at its first content, and its end is kept as a stream's."""
+    headers = f"Content-Type: {kind}\r\n".encode() if kind else b""
+    rest: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        await peer.send(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n" + PING + ROLE + CONTENT)
+        await peer.send(await rest.get())
+
+    async with raw_upstream(script) as up, calling() as client:
+        outcome = await client.send(call(up.url), dialect="chat", inspect=True)
+        assert isinstance(outcome, Delivered)
+        assert (outcome.why, outcome.events) == ("content", True)
+        rest.put_nowait(DONE)
+        assert await drain(outcome) == PING + ROLE + CONTENT + DONE
+        assert outcome.reply.tail() == PING + ROLE + CONTENT + DONE
+
+
+async def test_a_page_inside_a_200_is_not_held(calling: Calling) -> None:
+    """It has no form that could decide, and nothing of it is kept."""
+    page = reply(b"<html>too long</html>", headers=b"Content-Type: text/html\r\n")
+    async with raw_upstream(page) as up, calling() as client:
+        outcome = await client.send(call(up.url), dialect="chat", inspect=True)
+        assert isinstance(outcome, Delivered)
+        assert (outcome.why, outcome.events, outcome.reply.tail()) == ("unknown-form", False, None)
+
+
 async def test_other_media_are_not_held(calling: Calling) -> None:
     """Audio is neither an event stream nor JSON."""
 

@@ -83,11 +83,40 @@ async def test_the_target_goes_out_to_the_byte(calling: Calling, target: str) ->
     assert up.requests[0].start == b"POST %s HTTP/1.1" % target.encode()
 
 
-async def test_header_bytes_that_are_no_utf8_keep_their_characters(calling: Calling) -> None:
-    """Aiohttp cannot write them; they go out as UTF-8 instead of vanishing."""
+async def test_header_bytes_that_are_no_utf8_go_out_as_they_came(calling: Calling) -> None:
+    """With a body and without: to the byte."""
+    async with raw_upstream(reply(), keep=True) as up, calling() as client:
+        for body in (b"", b"x", bytes(1 << 19)):
+            sent = call(up.url, body, headers=(("X-Title", "caf\udce9"), ("X-Both", "é\udcff")))
+            await (await client.send(sent)).reply.aclose()
+    for raw in up.requests:
+        assert (raw.values(b"x-title"), raw.values(b"x-both")) == ([b"caf\xe9"], ["é".encode() + b"\xff"])
+    assert len(up.requests) == 3
+
+
+@pytest.mark.parametrize("value", ["a\r\nB: c", "a\nB: c", "a\0", "a\x7f"])
+async def test_a_header_that_would_be_another_is_not_sent(calling: Calling, value: str) -> None:
+    """The operator's own headers too: nothing ends a line but its end."""
     async with raw_upstream(reply()) as up, calling() as client:
-        await (await client.send(call(up.url, headers=(("X-Title", "caf\udce9"),)))).reply.aclose()
-    assert up.requests[0].values(b"x-title") == ["café".encode()]
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(up.url, headers=(("X-A", value),)))
+    assert caught.value.kind == "invalid"
+    assert up.requests == []
+
+
+async def test_a_body_that_breaks_off_is_no_failure_of_the_upstream(calling: Calling) -> None:
+    """What the body raised comes through, and the upstream sees the call end."""
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"ab"
+        raise LookupError("the client's own")
+
+    async def script(peer: End) -> None:
+        await peer.gone()
+
+    async with raw_upstream(script) as up, calling() as client:
+        with pytest.raises(LookupError, match="the client's own"):
+            await client.send(call(up.url, broken(), headers=(("Content-Length", "9"),)))
 
 
 @pytest.mark.parametrize(
@@ -285,17 +314,65 @@ async def test_a_server_that_speaks_no_tls_is_tls(calling: Calling) -> None:
     assert caught.value.kind == "tls"
 
 
+async def test_the_time_for_connecting_is_no_time_for_answering(calling: Calling) -> None:
+    """The wait for the first byte begins with the connection, a fresh one or a kept one."""
+
+    async def once(peer: End) -> None:
+        await peer.message()
+        await peer.send(reply())
+        await peer.rest()
+
+    loop = asyncio.get_running_loop()
+    async with raw_upstream(once) as up, calling(connect=30.0, first_byte=0.3) as client:
+        await _drain(await client.send(call(up.url, b"x")))
+        began = loop.time()
+        with pytest.raises(UpstreamError):
+            await client.send(call(up.url, b"x"))
+        assert up.connections == 1
+        assert loop.time() - began < 10.0
+    async with raw_upstream(_silent) as up, calling(connect=30.0, first_byte=0.3) as client:
+        began = loop.time()
+        with pytest.raises(UpstreamError) as caught:
+            await client.send(call(up.url, b"x"))
+        assert caught.value.kind == "first_byte"
+        assert loop.time() - began < 10.0
+
+
+async def test_an_answer_before_the_end_of_an_upload_does_not_break_it(calling: Calling) -> None:
+    """The body goes on to its end beside the reply."""
+    answered, whole = asyncio.Event(), asyncio.Event()
+
+    async def early(peer: End) -> None:
+        await peer.reader.readuntil(b"one")
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+        await peer.reader.readuntil(b"three")
+        whole.set()
+        await peer.send(b"{}")
+
+    async def upload() -> AsyncIterator[bytes]:
+        yield b"one"
+        await answered.wait()
+        yield b"two"
+        yield b"three"
+
+    async with raw_upstream(early) as up, calling() as client:
+        outcome = await client.send(call(up.url, upload()))
+        answered.set()
+        assert await _drain(outcome) == b"{}"
+        assert whole.is_set()
+
+
 async def test_a_long_upload_does_not_count_as_silence(calling: Calling) -> None:
-    """The wait for the first byte begins when the body has been sent."""
+    """The wait for the first byte begins when the body has been sent: a client that is slow is no slow upstream."""
 
     async def slow() -> AsyncIterator[bytes]:
-        for _ in range(6):
-            await asyncio.sleep(0.1)
-            yield b"x"
+        yield b"x"
+        await asyncio.sleep(0.6)
+        yield b"y"
 
-    async with raw_upstream(reply()) as up, calling(connect=0.1, first_byte=0.25) as client:
+    async with raw_upstream(reply()) as up, calling(connect=0.1, first_byte=0.3) as client:
         await _drain(await client.send(call(up.url, slow())))
-    assert up.requests[0].body == b"xxxxxx"
+    assert up.requests[0].body == b"xy"
 
 
 @pytest.mark.parametrize(
@@ -332,6 +409,45 @@ async def test_surplus_bytes_are_not_part_of_the_reply(calling: Calling) -> None
             for _ in range(2):
                 assert await _drain(await client.send(call(up.url))) == b"abc"
         assert up.connections == 2
+
+
+async def test_what_nobody_asked_for_is_not_the_next_reply(calling: Calling) -> None:
+    """A reply that came while the connection waited for its next request is nobody's."""
+    poisoned = asyncio.Event()
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        await peer.send(reply(b"asked for"))
+        if up.connections == 1:
+            await asyncio.sleep(0.05)  # the first reply has been read, its connection waits
+            await peer.send(reply(b"poison"))
+            poisoned.set()
+        await peer.gone()
+
+    async with raw_upstream(script) as up, calling() as client:
+        for _ in range(2):
+            outcome = await client.send(call(up.url))
+            assert await _drain(outcome) == b"asked for"
+            await poisoned.wait()
+            await asyncio.sleep(0.05)  # it is there by now
+    assert up.connections == 2
+
+
+async def test_a_connection_that_switched_protocols_is_closed(calling: Calling) -> None:
+    """Not given to the next request: it speaks something else now."""
+    left = asyncio.Event()
+
+    async def script(peer: End) -> None:
+        await peer.message()
+        await peer.send(b"HTTP/1.1 101 Switch\r\nUpgrade: x\r\n\r\n")
+        await peer.gone(within=3)
+        left.set()
+
+    async with raw_upstream(script) as up, calling() as client:
+        with pytest.raises(UpstreamError, match="switched protocols"):
+            await client.send(call(up.url))
+        async with asyncio.timeout(3):
+            await left.wait()
 
 
 async def test_a_reply_without_length_ends_with_its_connection(calling: Calling) -> None:
