@@ -11,7 +11,7 @@ from proxy.dialects import chat_items as items_
 from proxy.dialects.chat_digest import facts
 from proxy.dialects.form import Body, Form, Wire
 from proxy.dialects.order import faults
-from proxy.dialects.parts import changed, dumps, loads, mapping, says_error, unmarked
+from proxy.dialects.parts import changed, dumps, loads, mapping, respelled, says_error
 
 __all__ = ["CHAT", "Chat"]
 
@@ -71,13 +71,7 @@ class Chat(Wire):
         message = loads(raw)
         if message.get("role") not in items_.RESULT_ROLES:
             return None
-        content = changed(message.get("content"), change)
-        if content == message.get("content"):
-            return None
-        try:
-            return dumps(unmarked({**message, "content": content}))
-        except (ValueError, RecursionError):  # a number no JSON can spell again, nesting too deep
-            return None
+        return respelled(message, "content", changed(message.get("content"), change))
 
     def user(self, text: str) -> bytes:
         """A user message."""

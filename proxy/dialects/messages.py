@@ -104,13 +104,7 @@ class Messages(Wire):
         content = message.get("content")
         if not isinstance(content, list):
             return None
-        new = [_shrunk(block, change) for block in content]
-        if new == content:
-            return None
-        try:
-            return dumps(parts_.unmarked({**message, "content": new}))
-        except (ValueError, RecursionError):  # a number no JSON can spell again, nesting too deep
-            return None
+        return parts_.respelled(message, "content", [_shrunk(block, change) for block in content])
 
     def user(self, text: str) -> bytes:
         """A user message."""

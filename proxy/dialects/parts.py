@@ -23,10 +23,10 @@ __all__ = [
     "mapping",
     "parse",
     "raw_parts",
+    "respelled",
     "said_parts",
     "says_error",
     "text_of",
-    "unmarked",
     "weighed",
 ]
 
@@ -117,13 +117,25 @@ def changed(content: object, change: Callable[[str], str]) -> object:
     return [_changed_part(part, change) for part in content]
 
 
-def unmarked(value: object) -> object:
-    """A message, or its content, without cache marks: a stored one would add to the client's, and four are the most."""
+def respelled(item: Message, field: str, value: object) -> bytes | None:
+    """An item with another value in one field, None where it is the same or no JSON can spell it.
+
+    Without cache marks: clients move theirs, an upstream takes four, and one that is stored would add to them.
+    """
+    if value == item.get(field):
+        return None
+    try:
+        return dumps(_unmarked({**item, field: value}))
+    except (ValueError, RecursionError):  # an infinite number, nesting too deep
+        return None
+
+
+def _unmarked(value: object) -> object:
     if isinstance(value, list):
-        return [unmarked(part) for part in value]
+        return [_unmarked(part) for part in value]
     if not isinstance(value, dict):
         return value
-    return {key: unmarked(own) if key == "content" else own for key, own in value.items() if key != _CACHE_MARK}
+    return {key: _unmarked(own) if key == "content" else own for key, own in value.items() if key != _CACHE_MARK}
 
 
 def says_error(text: str) -> bool:

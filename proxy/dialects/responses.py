@@ -124,13 +124,7 @@ class Responses(Wire):
         item = loads(raw)
         if not _pair(item).answers or "output" not in item:
             return None
-        output = parts_.changed(item["output"], change)
-        if output == item["output"]:
-            return None
-        try:
-            return dumps({**item, "output": output})
-        except (ValueError, RecursionError):  # a number no JSON can spell again, nesting too deep
-            return None
+        return parts_.respelled(item, "output", parts_.changed(item["output"], change))
 
     def user(self, text: str) -> bytes:
         """A user message."""

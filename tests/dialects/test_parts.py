@@ -80,3 +80,11 @@ def test_a_reader_sees_what_was_said() -> None:
 def test_media_weigh_what_they_are(part: object, fixed: int) -> None:
     """Never their base64."""
     assert parts.weighed([part]) == ([""], fixed)
+
+
+def test_a_changed_item_is_spelt_anew_without_cache_marks() -> None:
+    """None where nothing changes, or where it holds what no JSON can spell."""
+    marked = {"content": [{"text": "a", "cache_control": {}}], "cache_control": {}, "n": 1}
+    assert parts.respelled(marked, "n", 2) == b'{"content":[{"text":"a"}],"n":2}'
+    assert parts.respelled(marked, "n", 1) is None
+    assert parts.respelled({**marked, "x": math.inf}, "n", 2) is None
