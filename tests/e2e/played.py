@@ -80,7 +80,7 @@ async def played(
         keeps = True
         while keeps:
             raw = await peer.message()
-            if not raw.start.startswith(b"POST "):
+            if not raw.start.startswith(b"POST /v1/"):  # Ollama is asked for its window by a POST as well
                 await peer.send(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")
                 continue
             model = json.loads(raw.body)["model"]

@@ -193,4 +193,4 @@ async def test_all_connections_in_use_is_a_deadline_like_any_other(chaos: Chaos,
     chaos.delay = 0.0
     ledger._contact.breaker.succeeded()
     await asyncio.sleep(0.4)
-    assert await asyncio.gather(*(ledger.load(C) for _ in range(100))) == [Record()] * 100
+    assert await asyncio.gather(*(ledger.load(C, wait=5.0) for _ in range(100))) == [Record()] * 100
