@@ -20,7 +20,7 @@ from tests.sockets import raw_upstream, reply
 from tests.store.servers import Server
 
 UPSTREAM = {"upstream": "http://127.0.0.1:9/v1"}
-SECRET = "a secret of sixteen characters"
+SECRET = "a secret of at least thirty-two characters"
 
 
 def on(url: str, **more: object) -> Settings:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 #: Set for what the README's commands start, so that a test of them never starts itself.
-INNER = "CARRYON_README_INNER"
+INNER = "README_COMMANDS_RUNNING"
 
 
 def commands() -> list[str]:

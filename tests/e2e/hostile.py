@@ -244,7 +244,7 @@ async def between(
         {
             "upstreams": {f"up-{secrets.token_hex(4)}": url},  # what is learned and kept of it is no other test's
             "redis": {"url": store if isinstance(store, str) else store.url, "durability": "memory", "timeout": "5s"},
-            "secret": "a secret of sixteen characters",
+            "secret": "a secret of at least thirty-two characters",
             "defaults": defaults,
             **settings,
         }

@@ -119,7 +119,7 @@ def _settings(url: str, store: Server, window: int | None, more: dict[str, objec
     given = {
         "upstreams": {"up": f"{url}/v1"},
         "redis": {"url": store.url, "durability": "memory", "timeout": "2s"},
-        "secret": "a secret of sixteen characters",
+        "secret": "a secret of at least thirty-two characters",
         "defaults": policy,
         **more,
     }

@@ -102,7 +102,7 @@ async def _between(upstream: RawUpstream, store: Server, window: int | None) -> 
         {
             "upstreams": {"up": f"{upstream.url}/v1"},
             "redis": {"url": store.url, "durability": "memory", "timeout": "2s"},
-            "secret": "a secret of sixteen characters",
+            "secret": "a secret of at least thirty-two characters",
             "defaults": {"context_window": window, "window_kind": "total"} if window else {},
         }
     )

@@ -271,7 +271,7 @@ async def test_proxies_of_the_environment_are_not_used(tmp_path: Path, valkey_of
             upstream.url,
             tmp_path,
             CARRYON_REDIS__URL=valkey_of_its_own.url,
-            CARRYON_SECRET="a secret of sixteen characters",
+            CARRYON_SECRET="a secret of at least thirty-two characters",
             NO_PROXY="",
             no_proxy="",
             **environment,
