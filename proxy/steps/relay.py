@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from proxy.errors import Answer
-from proxy.message import Outgoing, inbound, own
+from proxy.message import Outgoing, own
 from proxy.steps.report import Report
 from proxy.upstream import Outcome, UpstreamError
 from proxy.upstream.reply import Reply
@@ -38,7 +38,7 @@ def outgoing(
     return Outgoing(
         status=reply.status,
         reason=reply.reason,
-        headers=(*inbound(reply.headers), *report.headers()),
+        headers=(*reply.headers, *report.headers()),
         body=_relayed(reply, ended),
         aclose=close,
     )

@@ -17,7 +17,7 @@ from aiohttp.http_writer import StreamWriter
 from multidict import CIMultiDict
 from yarl import URL
 
-from proxy.message import end_to_end, pairs, wire
+from proxy.message import end_to_end, inbound, pairs, wire
 from proxy.upstream import Bounds, Call, ErrorKind, Peer, UpstreamError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Wire:
         self._content = response.content
         self.status = response.status
         self.reason = response.reason or ""
-        self.headers: Headers = end_to_end(pairs(response.raw_headers))
+        self.headers: Headers = inbound(pairs(response.raw_headers))
         if response.status == SWITCHING:
             _drop(response)
             raise UpstreamError("malformed", "the upstream switched protocols unasked")

@@ -42,17 +42,6 @@ async def test_a_reply_goes_out_as_it_came_with_our_headers_behind() -> None:
     assert (closed, cut) == ([1], [])
 
 
-@pytest.mark.parametrize("name", ["x-carryon-action", "X-Carryon-Error", "x-carryon-anything", "X-CARRYON"])
-@pytest.mark.parametrize("shown", [True, False])
-def test_an_upstream_does_not_speak_in_our_name(name: str, *, shown: bool) -> None:
-    """Another Carryon behind this one, or one who means ill: only what this one did is told (rule 10.6)."""
-    theirs = (("X-Upstream", "yes"), (name, "overflow-retry"), ("x-carry", "on"))
-    reply = Reply(status=200, headers=theirs, source=chunks_of())
-    found = outgoing(Delivered(reply=reply), Report(shown=shown)).headers
-    ours = (("x-carryon-action", "pass"),) if shown else ()
-    assert found == (theirs[0], theirs[2], *ours)
-
-
 async def test_a_reply_that_breaks_off_has_not_ended() -> None:
     """The failure passes to the door, which cuts the connection; what was relayed may hold an overflow all the same."""
 

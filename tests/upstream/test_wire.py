@@ -83,6 +83,18 @@ async def test_the_target_goes_out_to_the_byte(calling: Calling, target: str) ->
     assert up.requests[0].start == b"POST %s HTTP/1.1" % target.encode()
 
 
+@pytest.mark.parametrize("inspect", [True, False])
+@pytest.mark.parametrize("name", ["x-carryon-action", "X-Carryon-Error", "x-carryon-anything", "X-CARRYON"])
+async def test_an_upstream_does_not_speak_in_our_name(calling: Calling, name: str, *, inspect: bool) -> None:
+    """Another Carryon behind this one, or one who means ill: only what this one did is told (rule 10.1)."""
+    theirs = (b"X-Upstream: yes", name.encode() + b": overflow-retry", b"x-carry: on")
+    said = b"HTTP/1.1 200 OK\r\n" + b"\r\n".join((*theirs, b"Content-Length: 2", b"", b"{}"))
+    async with raw_upstream(said) as up, calling() as client:
+        outcome = await client.send(call(up.url, b"{}"), dialect="chat", inspect=inspect)
+        await outcome.reply.aclose()
+    assert outcome.reply.headers == (("X-Upstream", "yes"), ("x-carry", "on"), ("Content-Length", "2"))
+
+
 async def test_header_bytes_that_are_no_utf8_go_out_as_they_came(calling: Calling) -> None:
     """With a body and without: to the byte."""
     async with raw_upstream(reply(), keep=True) as up, calling() as client:
