@@ -118,7 +118,7 @@ async def _retried(house: House, turn: Turn, known: Size, again: Sight, refused:
 
 async def _prepared(house: House, turn: Turn, report: Report) -> tuple[Size, Sight, Patience]:
     """Do everything before sending. A fault of our own costs the client nothing: its bytes go out (rule 2.11)."""
-    known, sight = Size(), unseen(turn)
+    known, sight = Size(), unseen(house, turn)
     patience = Patience(turn.policy.summary.timeout)
     try:
         known = size(house, turn)
@@ -128,10 +128,10 @@ async def _prepared(house: House, turn: Turn, report: Report) -> tuple[Size, Sig
             sight = await _projected(house, turn, known, report)
             sight = await packed(house, turn, known, sight, patience, report)
         if turn.policy.dry_run and sight.body is not None:
-            report.skip, sight = "dry-run", unseen(turn)
+            report.skip, sight = "dry-run", unseen(house, turn)
     except Exception:  # noqa: BLE001 - protects the client from every fault between reading and sending
         house.fault("a request is forwarded as it came")
-        report.action, sight = "pass", unseen(turn)
+        report.action, sight = "pass", unseen(house, turn)
     return known, sight, patience
 
 
@@ -144,7 +144,7 @@ async def _projected(house: House, turn: Turn, known: Size, report: Report) -> S
         report.skip = report.skip or "no-window"
         return sight
     sight = replace(sight, estimate=await estimated(house, turn, sight))
-    whole = sight.estimate if sight.entry is None else counted(house, turn, unseen(turn))
+    whole = sight.estimate if sight.entry is None else counted(house, turn, unseen(house, turn))
     report.raw = None if whole is None else measured(whole, known.learned.calibration)
     return sight
 

@@ -27,6 +27,7 @@ from proxy.policy import Policy, resolve
 from proxy.settings import Settings
 from proxy.steps.ladder import Ladder
 from proxy.store import Ledger, StoreError
+from proxy.store.within import Within
 from proxy.tokens import count_with, encoding_for
 from proxy.upstream import Upstream
 from proxy.windows import Windows
@@ -179,12 +180,12 @@ class House:
         with suppress(StoreError):
             await self.ledger.mark(conversation, operation, mark)
 
-    async def stores(self, conversation: str) -> bool:
+    async def stores(self, records: Within, conversation: str) -> bool:
         """Whether the store takes what is written: after a commit that did not land a small note is tried first."""
         if self.unstored:
             with suppress(StoreError):
                 wait = self.settings.redis.timeout * _TRIAL
-                await self.ledger.note(conversation, "trial", "1", wait=wait)
+                await records.note(conversation, "trial", "1", wait=wait)
                 self.unstored = False
         return not self.unstored
 

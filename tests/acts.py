@@ -133,7 +133,7 @@ async def other_branch(world: World, job: Any) -> None:
     turn = world.turn(body(*BRANCH))
     assert turn.conversation == job._subject.conversation
     applied = Applied(record=job.applied.record, projection=raw_projection(turn.transcript))
-    work = Work(replace(job._subject, ledger=world.other), applied)
+    work = Work(replace(job._subject, ledger=world.others), applied)
     await work.propose((Put(CHAT.user(NOTE)), Keep(len(HISTORY) - 1, len(HISTORY))), len(HISTORY))
 
 
@@ -163,7 +163,7 @@ async def begun_anew(world: World, job: Any) -> None:
     """The record is lost, and another replica packs it anew, twice: another epoch, a higher generation."""
     world.server.client().delete(f"carryon:1:{{{job._subject.conversation}}}")
     raw = Applied(record=Record(), projection=raw_projection(job.applied.projection.transcript))
-    work = Work(replace(job._subject, ledger=world.other), raw)
+    work = Work(replace(job._subject, ledger=world.others), raw)
     await half(world, work)
     await work.propose((Put(CHAT.user("n")),), work.view.units[-1][0])
 

@@ -160,7 +160,7 @@ async def _act(world: World, job: Any, deed: Deed) -> None:
         case "branch":
             turn = world.turn(body(*BRANCH))
             applied = Applied(record=job.applied.record, projection=raw_projection(turn.transcript))
-            await Work(changed(job._subject, ledger=world.other), applied).propose(
+            await Work(changed(job._subject, ledger=world.others), applied).propose(
                 (Put(CHAT.user(NOTE)), Keep(len(HISTORY) - 1, len(HISTORY))), len(HISTORY)
             )
         case "empty":

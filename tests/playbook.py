@@ -22,6 +22,7 @@ from proxy.house import House
 from proxy.message import Headers, Incoming
 from proxy.steps.turn import Turn, read
 from proxy.store import Ledger
+from proxy.store.within import Within
 from tests.store.chaos import Chaos
 from tests.store.servers import Server
 
@@ -143,9 +144,14 @@ class World:
         self.client = self.client or self.server.client()
         return int(self.client.hget(f"carryon:1:{{{found.conversation}}}", "g") or 0)
 
+    @property
+    def others(self) -> Within:
+        """The ledger as another replica's request uses it."""
+        return Within(self.other, 5.0, each=5.0)
+
     def elsewhere(self, job: Any) -> Work:
         """The same job at another replica: its own connection to the same ledger."""
-        return Work(replace(job._subject, ledger=self.other), job.applied)
+        return Work(replace(job._subject, ledger=self.others), job.applied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from proxy.core.identity import opaque
 from proxy.core.meter import Meter
 from proxy.dialects import Completion, Dialect
 from proxy.policy import Limits, Policy
-from proxy.store import Entry, Records
+from proxy.store import Entry
+from proxy.store.within import Within
 
 __all__ = ["Post", "Subject"]
 
@@ -24,10 +25,10 @@ class Subject:
     """What a job is about and what it may use; the same for all its rounds.
 
     `post` sends a summary request within so many seconds and gives the whole reply, None on failure.
-    `window` is what the entry records, 0 for unknown. A commit waits `turn_wait` seconds for those before it.
+    `window` is what the entry records, 0 for unknown.
     """
 
-    ledger: Records
+    ledger: Within
     conversation: str
     dialect: Dialect
     meter: Meter
@@ -41,7 +42,6 @@ class Subject:
     flights: Flights[Completion | None]
     patience: Patience
     suits: Callable[[Entry], bool] = lambda _: True
-    turn_wait: float = 0.15
 
     @property
     def opaque(self) -> str:

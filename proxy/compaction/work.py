@@ -16,7 +16,6 @@ from functools import partial
 from proxy import events
 from proxy.compaction.job import BY_MODEL, Proposed, TurnedDown, View
 from proxy.compaction.landing import shielded
-from proxy.compaction.lanes import in_turn
 from proxy.compaction.subject import Subject
 from proxy.core.identity import framed
 from proxy.core.meter import measured
@@ -109,7 +108,7 @@ class Work:
             word = objection.partition(":")[0]  # what follows is a client's: the id of a call
             events.emit("proposal-turned-down", conversation=self._subject.opaque, reason=word)
             return TurnedDown(reason=objection)
-        async with in_turn(self._subject.conversation, self._subject.turn_wait):
+        async with self._subject.ledger.in_turn(self._subject.conversation):
             return await self._commit(plan, after)
 
     async def ask(

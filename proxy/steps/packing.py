@@ -45,7 +45,7 @@ async def begun(
 ) -> Work:
     """Make a job over what one load showed."""
     subject = Subject(
-        ledger=sight.records if trigger == "pressure" and sight.records else house.ledger,
+        ledger=sight.records,
         conversation=turn.conversation,
         dialect=turn.dialect,
         meter=house.measures.meter(turn.dialect, turn.model),
@@ -59,7 +59,6 @@ async def begun(
         flights=house.flights,
         patience=patience,
         suits=await suits(house, turn, known, sight.applied.record.entries),
-        turn_wait=house.settings.redis.timeout if trigger == "pressure" else house.settings.redis.wait_timeout,
     )
     return Work(subject, sight.applied)
 

@@ -42,7 +42,7 @@ async def packed(house: House, turn: Turn, known: Size, sight: Sight, patience: 
         return sight
     if not _may(house, turn, sight, known, report):
         return sight
-    if not await house.stores(turn.conversation):
+    if not await house.stores(sight.records, turn.conversation):
         report.skip = "redis"
         return sight
     work = await begun(

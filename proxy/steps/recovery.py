@@ -74,7 +74,7 @@ async def _decided(
     if rejected.bounds.hopeless_output:
         return Denied(reason="too-large")
     without = await _packed(house, turn, known, rejected, patience, report)
-    now = await evident(house, turn, known)
+    now = await evident(house, turn, known, rejected.sight.records)
     if now is not None:
         now = replace(now, estimate=await estimated(house, turn, now))
     decision = authorise(
@@ -94,7 +94,8 @@ async def _decided(
 async def _rejection(house: House, turn: Turn, known: Size, sight: Sight, verdict: Verdict) -> _Rejection:
     """Measure what was rejected; a request that skipped its look-up has it now (rule 7.3)."""
     estimate = sight.estimate if sight.estimate is not None else await estimated(house, turn, sight)
-    looked = sight if sight.looked else await look(house, turn, known, house.ledger)
+    records = sight.records.extended(house.settings.redis.wait_timeout)
+    looked = replace(sight, records=records) if sight.looked else await look(house, turn, known, records)
     if looked.store_away:
         raise StoreError("the store is away")
     output = turn.transcript.envelope.output or 0
@@ -147,7 +148,7 @@ async def _packed(
     newer = rejected.sight.generation > rejected.seen.generation
     if newer and fits(rejected.seen.tokens, work.view.total, rejected.fit):
         return Denied(reason="no-advance")
-    if not await house.stores(turn.conversation):
+    if not await house.stores(rejected.sight.records, turn.conversation):
         return Denied(reason="redis")
     several = len(work.view.units) > 1 or any(item.facts.answers for item in work.view.items)
     await run(house, turn, work, patience, report)

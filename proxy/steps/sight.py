@@ -63,12 +63,12 @@ class Size:
 class Sight:
     """A projection with the load behind it. `estimate` is None where nothing was measured.
 
-    `records` is what it was looked through, `body` what is sent, None for the client's own bytes.
+    `records` is the ledger as this request may still use it, `body` what is sent, None for the client's own bytes.
     `looked` is false where the look-up was skipped or the store did not answer: then it is no evidence.
     """
 
     applied: Applied
-    records: Records | None = None
+    records: Within
     body: bytes | None = None
     looked: bool = True
     store_away: bool = False
@@ -95,9 +95,10 @@ def size(house: House, turn: Turn) -> Size:
     return Size(window=window, limits=_limits(turn, window), learned=learned)
 
 
-def unseen(turn: Turn) -> Sight:
+def unseen(house: House, turn: Turn) -> Sight:
     """Give the turn as the client sent it, without a look at the ledger."""
-    return Sight(applied=Applied(record=Record(), projection=raw_projection(turn.transcript)), looked=False)
+    applied = Applied(record=Record(), projection=raw_projection(turn.transcript))
+    return Sight(applied=applied, records=_records(house), looked=False)
 
 
 def with_applied(turn: Turn, sight: Sight, applied: Applied) -> Sight:
@@ -114,15 +115,14 @@ def surely_below(house: House, turn: Turn, known: Size) -> bool:
     return most < known.limits.threshold and not _NOT_TEXT.search(body)
 
 
-async def look(house: House, turn: Turn, known: Size, records: Records | None = None) -> Sight:
+async def look(house: House, turn: Turn, known: Size, records: Within | None = None) -> Sight:
     """Load the conversation and lay the surface that applies on the transcript.
 
     While the store is away, what this process remembers still applies (it is bound to content) but
-    is no evidence. All that is done with the sight takes the store no longer than rule 5.9 allows, unless
-    `records` are given: then it is looked through those.
+    is no evidence. All that is done with the sight takes the store no longer than rule 5.9 allows, or than
+    `records` allow where they are given.
     """
-    timeout = house.settings.redis.timeout
-    records = records or Within(house.ledger, _ALL * timeout, each=timeout)
+    records = records or _records(house)
     try:
         record = await records.load(turn.conversation)
         away = False
@@ -138,13 +138,13 @@ async def look(house: House, turn: Turn, known: Size, records: Records | None = 
     return Sight(applied=applied, records=records, body=_body(turn, applied), looked=not away, store_away=away)
 
 
-async def evident(house: House, turn: Turn, known: Size) -> Sight | None:
+async def evident(house: House, turn: Turn, known: Size, records: Within) -> Sight | None:
     """Load the evidence: confirmed durable, laid on the transcript; None if unconfirmed. Raises `StoreError`."""
-    record = await house.ledger.confirm(turn.conversation)
+    record = await records.confirm(turn.conversation)
     if record is None:
         return None
-    applied = await _applied(house, turn, known, record, house.ledger)
-    return Sight(applied=applied, body=_body(turn, applied))
+    applied = await _applied(house, turn, known, record, records)
+    return Sight(applied=applied, records=records, body=_body(turn, applied))
 
 
 def force(house: House, turn: Turn) -> None:
@@ -197,7 +197,7 @@ async def suits(house: House, turn: Turn, known: Size, entries: tuple[Entry, ...
     """
     needed = True
     if known.limits is not None and any(entry.model != turn.model for entry in entries):
-        raw = await estimated(house, turn, unseen(turn))
+        raw = await estimated(house, turn, unseen(house, turn))
         needed = measured(raw, known.learned.calibration) >= known.limits.threshold
     return lambda entry: (needed or entry.model == turn.model) and not house.retired.get(entry.operation)
 
@@ -212,6 +212,12 @@ def _body(turn: Turn, applied: Applied) -> bytes | None:
     if applied.entry is None:
         return None
     return turn.dialect.render(turn.transcript, applied.projection.items)
+
+
+def _records(house: House) -> Within:
+    """The ledger for one request."""
+    timeout = house.settings.redis.timeout
+    return Within(house.ledger, _ALL * timeout, each=timeout)
 
 
 def _asking(turn: Turn) -> Headers:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from proxy.store.lanes import Lanes
+
 __all__ = ["Commit", "Entry", "Learned", "Ledger", "Record", "Records", "StoreConfigError", "StoreError"]
 
 
@@ -115,6 +117,11 @@ class Ledger(Records, Protocol):
     """
 
     @property
+    def lanes(self) -> Lanes:
+        """The turns in which this process commits to a conversation."""
+        ...
+
+    @property
     def away(self) -> bool:
         """Whether the store failed several calls in a row and has not answered since (rule 5.9)."""
         ...
@@ -123,10 +130,10 @@ class Ledger(Records, Protocol):
         """Check durability and secret. Raises `StoreConfigError`; a server that is merely away is no error."""
         ...
 
-    async def confirm(self, conversation: str) -> Record | None:
+    async def confirm(self, conversation: str, *, wait: float | None = None) -> Record | None:
         """Load as evidence: touch, wait for the configured durability, load, on one connection.
 
-        Returns None where the durability is not confirmed within `redis.wait_timeout` (rule 5.6).
+        Returns None where the durability is not confirmed within `redis.wait_timeout`, at most `wait` (rule 5.6).
         """
         ...
 

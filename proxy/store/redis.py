@@ -13,6 +13,7 @@ from proxy.store import Commit, Entry, Learned, Record, StoreConfigError, StoreE
 from proxy.store.bounded import Bounded
 from proxy.store.contact import REFRESH, Contact, Terms, answered, fingerprint, milliseconds
 from proxy.store.keys import Keys
+from proxy.store.lanes import Lanes
 from proxy.store.scripts import CALIBRATION, COMMIT, LIMIT, LOAD, MARK, NOTES, TOUCH, Command
 from proxy.store.wire import Line
 
@@ -67,6 +68,7 @@ class RedisLedger:
         )
         self._contact = Contact(url, self._terms, clock=clock)
         self._clock = clock
+        self.lanes = Lanes()
         self._surfaces: Bounded[tuple[str, str, int, str], bytes] = Bounded(surface_bytes)
         self._records: Bounded[str, tuple[list[Any], Record]] = Bounded(REMEMBERED_ENTRIES)
         self._refreshed: Bounded[tuple[str, str], float] = Bounded(REMEMBERED_REFRESHES)
@@ -136,15 +138,16 @@ class RedisLedger:
         reply: bytes = await self._contact.one(command, wait)
         return Commit(reply.decode())
 
-    async def confirm(self, conversation: str) -> Record | None:
+    async def confirm(self, conversation: str, *, wait: float | None = None) -> Record | None:
         """Touch, wait for the durability and load, on one connection; None where it is not confirmed."""
         names = Keys.of(conversation)
-        until = asyncio.get_running_loop().time() + self._terms.wait_timeout
+        most = self._terms.wait_timeout if wait is None else min(wait, self._terms.wait_timeout)
+        until = asyncio.get_running_loop().time() + most
 
         async def talk(line: Line) -> list[Any] | None:
             return await self._confirmed(line, names, until)
 
-        reply = await self._contact.run(talk, self._terms.wait_timeout)
+        reply = await self._contact.run(talk, most)
         return None if reply is None else self._read(conversation, reply)
 
     async def mark(self, conversation: str, operation: str, mark: str) -> None:

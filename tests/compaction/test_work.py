@@ -22,6 +22,7 @@ from proxy.dialects import Completion
 from proxy.dialects.chat import CHAT
 from proxy.policy import Policy, limits
 from proxy.store import Record
+from proxy.store.within import Within
 from proxy.surfaces import apply
 from tests.compaction.ledgers import Accidental
 from tests.transcripts import calls, result, says, spelt, system, transcript, user
@@ -74,7 +75,7 @@ def subject(ledger: Accidental, conversation: str, **changes: Any) -> Subject:
     """A job's frame over a small window."""
     policy = Policy()
     plain = Subject(
-        ledger=ledger,
+        ledger=Within(ledger, 60.0, each=5.0),
         conversation=conversation,
         dialect=CHAT,
         meter=Meter(CHAT.weigh, lambda text: len(text) // 4),
@@ -449,7 +450,7 @@ async def test_many_histories_of_one_record_are_all_packed_at_once(ledger: Accid
         transcript(user("task " + LONG), calls("c"), result("c", f"{number} {LONG}"), user("on"))
         for number in range(12)
     ]
-    works = [await work_on(subject(ledger, conversation, turn_wait=30.0), one) for one in histories]
+    works = [await work_on(subject(ledger, conversation), one) for one in histories]
     assert await asyncio.gather(*(one.propose([SUMMARY], 3) for one in works)) == [Proposed()] * len(works)
     assert sorted(one.commits[0].generation for one in works) == list(range(1, 1 + len(works)))
 

@@ -15,7 +15,7 @@ from proxy.core.overflow import Kind, Verdict
 from proxy.core.surface import raw_projection
 from proxy.house import House
 from proxy.steps.healing import broken_off, concluded, retire, taught
-from proxy.steps.sight import Sight, Size
+from proxy.steps.sight import Sight, Size, unseen
 from proxy.steps.turn import Turn
 from proxy.store import Entry, Record
 from proxy.surfaces import Applied
@@ -43,11 +43,10 @@ def turn(house: House) -> Turn:
     return turned(house, LONG, credential=f"Bearer {secrets.token_hex(8)}")
 
 
-def carrying(turn: Turn, entry: Entry | None = ENTRY) -> Sight:
+def carrying(house: House, turn: Turn, entry: Entry | None = ENTRY) -> Sight:
     """A sight of a body that carried this surface."""
-    return Sight(
-        applied=Applied(record=Record(), projection=raw_projection(turn.transcript), entry=entry), estimate=1_000
-    )
+    applied = Applied(record=Record(), projection=raw_projection(turn.transcript), entry=entry)
+    return replace(unseen(house, turn), applied=applied, looked=True, estimate=1_000)
 
 
 def reply(status: int = 200, body: bytes = b"", kind: str = "application/json") -> Reply:
@@ -83,7 +82,9 @@ async def test_only_a_refusal_of_the_surface_itself_retires_it(
     house: House, turn: Turn, status: int, verdict: Verdict | None, times: int, *, retired: bool
 ) -> None:
     """Kind OTHER with 400 or 422, with 500 the second time (rule 4.10)."""
-    found = [retire(house, turn, carrying(turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)]
+    found = [
+        retire(house, turn, carrying(house, turn), Refused(reply=reply(status), verdict=verdict)) for _ in range(times)
+    ]
     assert found[-1] is retired
     assert bool(house.retired.get("op")) is retired
 
@@ -92,7 +93,7 @@ async def test_an_error_inside_a_200_retires_the_second_time(house: House, turn:
     """Some upstreams reject a body only there; it counts like a 500 (rule 4.10)."""
     inside = Delivered(reply=reply(), why="error", verdict=OTHER)
     busy = Delivered(reply=reply(), why="error", verdict=Verdict(kind=Kind.RATE_LIMITED, rule="test"))
-    found = [retire(house, turn, carrying(turn), outcome) for outcome in (inside, busy, inside)]
+    found = [retire(house, turn, carrying(house, turn), outcome) for outcome in (inside, busy, inside)]
     assert found == [False, False, True]
 
 
@@ -100,12 +101,12 @@ async def test_a_dry_run_proves_and_retires_nothing_and_no_store_learns_nothing(
     """`no-store` still proves and retires what is stored: that protects the conversation (rules 4.10, 10.8, 11.6)."""
     dry = replace(turn, policy=replace(turn.policy, dry_run=True), may_write=False)
     ended = reply(body=OK.body)
-    concluded(house, dry, Size(), carrying(turn), Delivered(reply=ended), ended)
+    concluded(house, dry, Size(), carrying(house, turn), Delivered(reply=ended), ended)
     assert not house.proven.get("op")
-    assert not retire(house, dry, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
+    assert not retire(house, dry, carrying(house, turn), Refused(reply=reply(400), verdict=OTHER))
     unstored = replace(turn, may_write=False)
-    assert retire(house, unstored, carrying(turn), Refused(reply=reply(400), verdict=OTHER))
-    concluded(house, unstored, Size(), carrying(turn), Delivered(reply=ended), ended)
+    assert retire(house, unstored, carrying(house, turn), Refused(reply=reply(400), verdict=OTHER))
+    concluded(house, unstored, Size(), carrying(house, turn), Delivered(reply=ended), ended)
     assert house.proven.get("op")
     verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=4_096)
     taught(house, unstored, Size(), Overflowed(reply=reply(400), verdict=verdict))
@@ -117,10 +118,10 @@ async def test_a_dry_run_proves_and_retires_nothing_and_no_store_learns_nothing(
 async def test_what_was_proven_or_not_carried_is_not_retired(house: House, turn: Turn) -> None:
     """Proven in the ledger or in this process; and a body without a surface has none to retire."""
     refusal = Refused(reply=reply(400), verdict=OTHER)
-    assert not retire(house, turn, carrying(turn, replace(ENTRY, proven=True)), refusal)
-    assert not retire(house, turn, carrying(turn, None), refusal)
-    concluded(house, turn, Size(), carrying(turn), Delivered(reply=reply()), reply())
-    assert not retire(house, turn, carrying(turn), refusal)
+    assert not retire(house, turn, carrying(house, turn, replace(ENTRY, proven=True)), refusal)
+    assert not retire(house, turn, carrying(house, turn, None), refusal)
+    concluded(house, turn, Size(), carrying(house, turn), Delivered(reply=reply()), reply())
+    assert not retire(house, turn, carrying(house, turn), refusal)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ async def test_what_was_proven_or_not_carried_is_not_retired(house: House, turn:
 )
 async def test_only_a_success_proves(house: House, turn: Turn, delivered: Delivered, *, proven: bool) -> None:
     """An error inside a 200 is none."""
-    concluded(house, turn, Size(), carrying(turn), delivered, delivered.reply)
+    concluded(house, turn, Size(), carrying(house, turn), delivered, delivered.reply)
     assert bool(house.proven.get("op")) is proven
 
 
@@ -152,7 +153,7 @@ async def test_an_overflow_at_the_end_of_a_stream_forces_the_next_compaction(
     """Read from the kept end, errors only (rule 9.3); such a reply proves nothing."""
     body = b"".join(f"data: {frame}\n\n".encode() for frame in frames)
     ended = reply(body=body, kind="text/event-stream; charset=utf-8")
-    concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended, events=True), ended)
+    concluded(house, turn, Size(), carrying(house, turn), Delivered(reply=ended, events=True), ended)
     assert bool(house.forced.get(turn.conversation)) is forces
     assert bool(house.proven.get("op")) is not forces
 
@@ -178,7 +179,7 @@ async def test_the_operators_own_wordings_count_at_the_end_of_a_stream(house: Ho
     told = replace(turn.destination, overflow_patterns=(re.compile("boat is full"),))
     turns = (turn, replace(turn, passage=replace(turn.passage, destination=told)))
     for one, forces in zip(turns, (False, True), strict=True):
-        concluded(house, one, Size(), carrying(turn), Delivered(reply=ended, events=True), ended)
+        concluded(house, one, Size(), carrying(house, turn), Delivered(reply=ended, events=True), ended)
         assert bool(house.forced.get(turn.conversation)) is forces
 
 
@@ -195,7 +196,7 @@ async def test_a_limit_far_below_the_known_window_is_not_believed_at_once(house:
 async def test_usage_calibrates_and_refusals_teach_limits(house: House, turn: Turn) -> None:
     """Whoever succeeds teaches the meter; whoever is refused teaches the window, recovered or not."""
     ended = reply(body=OK.body.replace(b'"prompt_tokens": 250', b'"prompt_tokens": 700'))
-    concluded(house, turn, Size(), carrying(turn), Delivered(reply=ended), ended)
+    concluded(house, turn, Size(), carrying(house, turn), Delivered(reply=ended), ended)
     assert house.learning.known(turn.keys).calibration == pytest.approx(0.7)
     verdict = Verdict(kind=Kind.CONTEXT_WINDOW_EXCEEDED, rule="test", limit=4_096)
     taught(house, turn, Size(), Overflowed(reply=reply(400), verdict=verdict))
@@ -207,5 +208,5 @@ async def test_a_fault_in_learning_is_counted_and_raises_nothing(house: House, t
     """The reply is all but sent: nothing may break it."""
     broken = replace(turn, dialect=None)  # type: ignore[arg-type]
     ended = reply(body=OK.body)
-    concluded(house, broken, Size(), carrying(turn), Delivered(reply=ended), ended)
+    concluded(house, broken, Size(), carrying(house, turn), Delivered(reply=ended), ended)
     assert house.internal_faults == 1

@@ -68,22 +68,6 @@ async def packs(
     return report
 
 
-@pytest.mark.parametrize(("trigger", "wait"), [("pressure", 0.25), ("overflow", 1.25)])
-async def test_a_commit_waits_for_its_turn_as_long_as_for_the_store(
-    house: House, trigger: Literal["pressure", "overflow"], wait: float
-) -> None:
-    """Under pressure as long as one call may take, in an overflow as long as a confirmation."""
-    limited = house.settings.redis.model_copy(update={"timeout": 0.25, "wait_timeout": 1.25})
-    house.settings = house.settings.model_copy(update={"redis": limited})
-    turn = turned(house, LONG)
-    known, sight = await seen(house, turn)
-    assert known.limits is not None
-    work = await begun(
-        house, turn, known, sight, Patience(1.0), trigger=trigger, limits=known.limits, goal=1, calibration=1.0
-    )
-    assert work._subject.turn_wait == wait
-
-
 class Plain:
     """A compactor that is no coroutine, and fails."""
 

@@ -101,9 +101,9 @@ async def test_a_commit_that_does_not_land_is_the_store_s_fault(
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreError("down")
 
-    async def confirm(conversation: str) -> Any:
+    async def confirm(conversation: str, **wait: float) -> Any:
         asked.append(conversation)
-        return await RedisLedger.confirm(house.ledger, conversation)  # type: ignore[arg-type]
+        return await RedisLedger.confirm(house.ledger, conversation, **wait)  # type: ignore[arg-type]
 
     house.compactor, turn, report = Packs(), turned(house, LONG), Report()
     known, sight = await seen(house, turn)

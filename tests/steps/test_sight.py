@@ -61,7 +61,7 @@ async def test_without_a_surface_the_client_s_bytes_stand(house: House, turn: Tu
     """A look finds nothing: no entry, no body of ours, generation 0."""
     _, sight = await seen(house, turn)
     assert (sight.entry, sight.body, sight.generation, sight.looked) == (None, None, 0, True)
-    assert await estimated(house, turn, sight) == counted(house, turn, unseen(turn))
+    assert await estimated(house, turn, sight) == counted(house, turn, unseen(house, turn))
 
 
 async def test_a_surface_applies_to_exactly_what_it_is_bound_to(house: House, turn: Turn) -> None:
@@ -69,7 +69,7 @@ async def test_a_surface_applies_to_exactly_what_it_is_bound_to(house: House, tu
     await pack(house, turn)
     _, sight = await seen(house, turn)
     assert (sight.body, sight.generation) == (SHORT, 1)
-    confirmed = await evident(house, turn, size(house, turn))
+    confirmed = await evident(house, turn, size(house, turn), sight.records)
     assert confirmed is not None
     assert confirmed.body == SHORT
     credential = dict(turn.passage.call.headers)["Authorization"]
@@ -126,7 +126,7 @@ async def test_only_few_bytes_of_text_prove_a_request_below(window: int, raw: by
 async def test_a_forced_transcript_is_looked_at_until_it_was_tried(house: House, turn: Turn) -> None:
     """The note is found by whoever goes on from there, at once and at every replica, and by no other branch."""
     force(house, turn)
-    assert forced(house, turn, unseen(turn)), "before it is in the store"
+    assert forced(house, turn, unseen(house, turn)), "before it is in the store"
     await house.background.close(1.0)
     assert not surely_below(house, turn, size(house, turn))
     credential = dict(turn.passage.call.headers)["Authorization"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -75,6 +77,61 @@ async def test_a_store_that_failed_a_look_is_not_asked_again(
             await call
     assert noting.waits == [0.15, 0.0, 0.0]
     assert not ledger.away, "what was not asked is no failure of the server"
+
+
+async def test_the_turn_is_waited_for_within_the_same_time(
+    chaos: Chaos, open_ledger: Callable[..., RedisLedger]
+) -> None:
+    """Six commits of one conversation meet a store that hangs: none of them takes longer than one would (I10)."""
+    ledger = open_ledger(chaos.url, timeout=1.0)
+    await ledger.load("t.c")
+    chaos.silent = True
+    loop = asyncio.get_running_loop()
+
+    async def one() -> float:
+        within, began = Within(ledger, 1.3, each=1.0), loop.time()
+        async with within.in_turn("t.c"):
+            for call in (partial(within.commit, "t.c", Record(), entry("op1"), b"x"), partial(within.load, "t.c")):
+                with pytest.raises(StoreError):
+                    await call()
+        return loop.time() - began
+
+    assert max(await asyncio.gather(*(one() for _ in range(6)))) < 1.3 + 0.5
+
+
+async def test_a_turn_leaves_half_of_the_time_to_whoever_waited_for_it(ledger: RedisLedger) -> None:
+    """And one that comes at once costs nothing."""
+    now = [0.0]
+    within = Within(ledger, 5.0, each=5.0, clock=lambda: now[0])
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        async with within.in_turn("t.c"):
+            entered.set()
+            await leave.wait()
+
+    held = asyncio.create_task(first())
+    await entered.wait()
+    short = Within(ledger, 0.1, each=5.0)
+    async with short.in_turn("t.c"):
+        assert 0 < short.left <= 0.06
+    leave.set()
+    await held
+    assert within.left == 5.0
+
+
+async def test_notes_and_evidence_are_part_of_the_time_and_an_overflow_has_more(ledger: RedisLedger) -> None:
+    """Spent is spent, for what is tried and for what is confirmed; what an overflow adds lets the store be asked."""
+    spent = Within(ledger, 0.0, each=5.0)
+    for call in (spent.note("t.c", "trial", "1", wait=1.0), spent.confirm("t.c")):
+        with pytest.raises(StoreError, match="long enough"):
+            await call
+    more = spent.extended(5.0)
+    await more.note("t.c", "trial", "1", wait=1.0)
+    found = await more.confirm("t.c")
+    assert found is not None
+    assert dict(found.notes) == {"trial": "1"}
+    assert 0 < more.left < 5.0
 
 
 class _Noting:
