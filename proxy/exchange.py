@@ -118,21 +118,27 @@ async def _retried(house: House, turn: Turn, known: Size, again: Sight, refused:
 
 async def _prepared(house: House, turn: Turn, report: Report) -> tuple[Size, Sight, Patience]:
     """Do everything before sending. A fault of our own costs the client nothing: its bytes go out (rule 2.11)."""
-    known, sight = Size(), unseen(house, turn)
     patience = Patience(turn.policy.summary.timeout)
     try:
-        known = size(house, turn)
-        if surely_below(house, turn, known):
-            report.skip = "below"
-        else:
-            sight = await _projected(house, turn, known, report)
-            sight = await packed(house, turn, known, sight, patience, report)
-        if turn.policy.dry_run and sight.body is not None:
-            report.skip, sight = "dry-run", unseen(house, turn)
+        known, sight = await _fitted(house, turn, patience, report)
     except Exception:  # noqa: BLE001 - protects the client from every fault between reading and sending
         house.fault("a request is forwarded as it came")
-        report.action, sight = "pass", unseen(house, turn)
+        report.action, known, sight = "pass", Size(), unseen(house, turn)
     return known, sight, patience
+
+
+async def _fitted(house: House, turn: Turn, patience: Patience, report: Report) -> tuple[Size, Sight]:
+    """Project, measure, pack: whatever the window asks for and the policy allows."""
+    known = size(house, turn)
+    if surely_below(house, turn, known):
+        report.skip = "below"
+        return known, unseen(house, turn)
+    sight = await _projected(house, turn, known, report)
+    sight = await packed(house, turn, known, sight, patience, report)
+    if turn.policy.dry_run and sight.body is not None:
+        report.skip = "dry-run"
+        return known, unseen(house, turn)
+    return known, sight
 
 
 async def _projected(house: House, turn: Turn, known: Size, report: Report) -> Sight:

@@ -36,7 +36,10 @@ class Keys:
 
 
 def keys(*, tenant: str, upstream: str, model: str, betas: str) -> Keys:
-    """The identities of rule 8.5: limits are a tenant's own, calibration is shared."""
+    """The identities of rule 8.5: limits are a tenant's own, calibration is shared.
+
+    `upstream` is its name and address: what one server taught says nothing of another that takes its place.
+    """
     return Keys(
         limit=framed(("limit", tenant, upstream, model, betas)).hex()[:32],
         calibration=framed(("calibration", upstream, model)).hex()[:32],

@@ -103,10 +103,15 @@ def _covers(view: View, cut: int) -> int:
 
 
 def _is_carrier(view: View, at: int) -> bool:
+    """Whether a surface put a carrier there: a client's own text may begin like one."""
+    if at not in view.put:
+        return False
     said = view.dialect.said(view.items[at].raw)
     return said.role == "user" and carrier.is_carrier(said.text)
 
 
 def _is_acknowledgement(view: View, at: int) -> bool:
+    if at not in view.put:
+        return False
     said = view.dialect.said(view.items[at].raw)
     return said.role == "assistant" and said.text == carrier.ACKNOWLEDGEMENT

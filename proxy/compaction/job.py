@@ -28,7 +28,8 @@ class View:
     """A conversation as the model would see it now: the current surface, then the client's items.
 
     `tokens[i]` is the measured size of `items[i]`, `envelope` that of all that surrounds them.
-    `fixed` is how many of the first items spell the surface as stored (0: none). `units` are
+    `fixed` is how many of the first items spell the surface as stored (0: none), `put` which of them are its
+    own and not the client's. `units` are
     `(start, stop)` ranges over `items`, in order and without gaps. `goal` is the total in tokens to
     get to or below: low water under pressure, what fits under overflow. `carry` is what earlier
     compactions handed on, `covered` how many of the client's significant items the first `fixed` items
@@ -47,6 +48,7 @@ class View:
     policy: Policy
     carry: Carry
     covered: int = 0
+    put: frozenset[int] = frozenset()
     calibration: float = 1.0
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-from proxy.store import Commit
+from proxy import events
+from proxy.store import Commit, StoreError
 
 __all__ = ["landed", "shielded"]
 
@@ -29,5 +30,6 @@ async def landed(wait: float) -> None:
 
 def _landed(sent: asyncio.Task[Commit]) -> None:
     _SENT.discard(sent)
-    if not sent.cancelled():
-        sent.exception()  # seen, also where nobody waits any more
+    failed = None if sent.cancelled() else sent.exception()
+    if not isinstance(failed, StoreError):  # that is for who waits; if nobody does any more, the next load tells
+        events.ended(sent)

@@ -173,6 +173,7 @@ class Work:
             envelope=measured(subject.meter.envelope(now.transcript.envelope), subject.calibration),
             fixed=now.fixed,
             covered=now.covered,
+            put=now.put,
             goal=subject.goal,
             limits=subject.limits,
             policy=subject.policy,

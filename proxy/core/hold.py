@@ -123,8 +123,6 @@ class Hold:
         return Release.ERROR
 
     def _frame(self, frame: Frame) -> Verdict | Release | None:
-        if frame.data is None:
-            return None
         reading = reading_of(frame, self._dialect)
         if reading.usage:
             self._usage |= reading.usage

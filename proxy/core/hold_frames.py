@@ -62,8 +62,8 @@ class Dialect:
 
 
 def reading_of(frame: Frame, dialect: Dialect) -> Reading:
-    """Say what one frame with data means for the hold."""
-    data = (frame.data or "").strip()
+    """Say what one frame means for the hold."""
+    data = frame.data.strip()
     if data == "[DONE]":
         return Reading(signal=Signal.DONE)
     if frame.event in dialect.quiet or data in ("", *_PINGS):

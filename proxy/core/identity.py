@@ -25,6 +25,7 @@ __all__ = [
     "credentials",
     "framed",
     "is_key",
+    "is_scope",
     "load_unique",
     "opaque",
     "scope",
@@ -141,7 +142,12 @@ def is_key(name: str) -> bool:
 def scope(headers: Mapping[str, str], ids: Sequence[str]) -> str:
     """The explicit conversation id a client sends, empty for none. `headers` have lower-case names."""
     named = (headers.get(name, "") for name in SCOPE_HEADERS)
-    return next((value for value in (*named, *ids) if _VISIBLE.fullmatch(value)), "")
+    return next((value for value in (*named, *ids) if is_scope(value)), "")
+
+
+def is_scope(value: str) -> bool:
+    """Whether an id may be a scope: 1 to 256 visible ASCII characters."""
+    return bool(_VISIBLE.fullmatch(value))
 
 
 def conversation(*, tenant: str, upstream: str, dialect: str, scope: str, transcript: Transcript) -> str:

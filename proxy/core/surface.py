@@ -98,6 +98,11 @@ class Projection:
     operation: str = ""
     carry: Carry = field(default_factory=Carry)
 
+    @property
+    def put(self) -> frozenset[int]:
+        """The items that the surface put there: no client sent them."""
+        return frozenset(at for at in range(self.fixed) if self.origins[at] < 0)
+
 
 class Matched(Protocol):
     """What decides whether a stored surface applies: see `proxy.store.Entry`."""

@@ -138,6 +138,7 @@ def _upstreams(settings: Settings) -> Iterator[Wrong]:
             message = f"would be lent to anybody who reaches {settings.listen.host}"
             yield Wrong(at=(*at, "api_key"), message=message, cure=cure)
         yield from _headers(at, upstream)
+        yield from _idle(at, upstream)
         for index, path in enumerate(upstream.inject_paths):
             if {".", ".."} & set(path.split("/")):
                 cure = "write the path without them: no request with dot segments is forwarded"
@@ -145,6 +146,18 @@ def _upstreams(settings: Settings) -> Iterator[Wrong]:
         if upstream.ca_file and not upstream.ca_file.is_file():
             cure = "name a PEM file with the authorities to trust"
             yield Wrong(at=(*at, "ca_file"), message="names no file", cure=cure)
+
+
+def _idle(at: tuple[str, ...], upstream: UpstreamSettings) -> Iterator[Wrong]:
+    """Keys that say nothing where they stand."""
+    if not upstream.api_key:
+        idle = {"api_key_header": upstream.api_key_header != "auto", "inject_paths": bool(upstream.inject_paths)}
+        for key in (key for key, said in idle.items() if said):
+            message = "needs api_key: without one no key is lent"
+            yield Wrong(at=(*at, key), message=message, cure="add one, or remove it")
+    elif upstream.accept_client_credential:
+        message = "with api_key every credential of the client is removed"
+        yield Wrong(at=(*at, "accept_client_credential"), message=message, cure="keep one of the two")
 
 
 def _headers(at: tuple[str, ...], upstream: UpstreamSettings) -> Iterator[Wrong]:
@@ -170,6 +183,9 @@ def _headers(at: tuple[str, ...], upstream: UpstreamSettings) -> Iterator[Wrong]
 
 
 def _client_keys(settings: Settings) -> Iterator[Wrong]:
+    if settings.client_keys and not any(upstream.api_key for upstream in settings.upstreams.values()):
+        message = "guard nothing: no upstream has an api_key, and clients use their own credentials"
+        yield Wrong(at=("client_keys",), message=message, cure="give an upstream its api_key, or remove them")
     for field in ("name", "sha256"):
         seen: set[str] = set()
         for index, key in enumerate(settings.client_keys):

@@ -20,6 +20,15 @@ __all__ = ["broken_off", "concluded", "retire", "taught"]
 _REJECTIONS = (400, 422)
 _PERHAPS = 500
 _PERHAPS_TIMES = 2
+#: Rules of the classifier that name a cause outside the request's body.
+_NOT_THE_BODY = frozenset(
+    {
+        *(f"veto:{name}" for name in ("busy", "memory", "entitlement", "credential")),
+        *(f"no-code:{code}" for code in ("overloaded_error", "server_is_overloaded", "engine_overloaded_error")),
+        *(f"no-code:{code}" for code in ("service_unavailable", "invalid_api_key", "access_terminated_error")),
+        *(f"no-code:{code}" for code in ("model_not_found", "deployment_not_found")),
+    }
+)
 #: How many frames at the end of a stream may hold the error that ended it.
 _LAST_FRAMES = 4
 
@@ -92,7 +101,7 @@ def _ends_in_overflow(turn: Turn, tail: bytes, known: Size) -> bool:
     return any(
         read(body=frame.data, event=frame.event or None).kind is Kind.CONTEXT_WINDOW_EXCEEDED
         for frame in frames[-_LAST_FRAMES:]
-        if frame.data and frame.data != "[DONE]"
+        if frame.data != "[DONE]"
     )
 
 
@@ -111,9 +120,13 @@ def retire(house: House, turn: Turn, sight: Sight, outcome: Outcome) -> bool:
 
 
 def _rejects(house: House, entry: Entry, outcome: Outcome) -> bool:
-    """Whether this means the surface: kind OTHER, with 400 or 422 at once, with 500 or inside a 200 the second time."""
+    """Whether this means the surface: kind OTHER, with 400 or 422 at once, with 500 or inside a 200 the second time.
+
+    A server that is busy, or that does not know the model or the key, says nothing of the body.
+    """
     proven = entry.proven or house.proven.get(entry.operation)
-    if proven or outcome.verdict is None or outcome.verdict.kind is not Kind.OTHER:
+    verdict = outcome.verdict
+    if proven or verdict is None or verdict.kind is not Kind.OTHER or verdict.rule in _NOT_THE_BODY:
         return False
     status = outcome.reply.status
     if isinstance(outcome, Refused) and status != _PERHAPS:

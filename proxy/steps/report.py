@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 
 from proxy import events
@@ -28,6 +29,7 @@ class Report:
     refused: str = ""
     copies: int = 0
     summaries: list[Completion] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
     #: Whether the client is told (`response_headers`).
     shown: bool = True
 
@@ -70,6 +72,7 @@ class Report:
             copies=self.copies,
             status=status,
             error=error,
+            ms=round(1_000 * (time.monotonic() - self.began)),
         )
 
 

@@ -90,6 +90,8 @@ def size(house: House, turn: Turn) -> Size:
     learned = house.learning.known(turn.keys)
     upstream = house.settings.upstreams[turn.destination.name]
     window = house.windows.known(upstream, turn.model, headers=_asking(turn), learned=learned.limit)
+    if window is not None and window.source == "learned" and house.once(f"{turn.keys.limit} {window.tokens}"):
+        events.emit("limit-learned", upstream=turn.destination.name, model=turn.model, limit=window.tokens)
     if window is None and not house.windows.asking(upstream, turn.model):
         _warn_once(house, turn)
     return Size(window=window, limits=_limits(turn, window), learned=learned)

@@ -6,11 +6,12 @@ All of it is decided before anything is asked or sent; the result is frozen.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from proxy import routes
+from proxy import events, routes
 from proxy.core import identity, split
 from proxy.core.transcript import Transcript
 from proxy.dialects import Dialect
@@ -19,12 +20,15 @@ from proxy.house import Destination, House
 from proxy.learning import Keys, keys
 from proxy.message import Headers, Incoming, outbound
 from proxy.policy import Policy
+from proxy.steps.wishes import Wishes, wishes
 from proxy.upstream import Call
 
 __all__ = ["Passage", "Turn", "read", "spoken"]
 
 _SIGNED = ("digest", "content-digest", "content-md5", "signature", "signature-input", "x-amz-content-sha256")
 _BETAS = ("openai-beta", "anthropic-beta")
+#: Characters of a model's name: nobody has one this long, and what is known of models is kept by their names.
+_LONGEST_MODEL = 512
 _NOT_SENT_WITH_A_PROJECTION = ("content-encoding", "content-length")
 
 _NO_KEY = Answer(
@@ -126,10 +130,11 @@ def _transcript(house: House, incoming: Incoming, dialect: Dialect | None, model
     if dialect is None or incoming.plain is None:
         return None
     try:
-        return dialect.split(incoming.plain, model=model)
+        found = dialect.split(incoming.plain, model=model)
     except Exception:  # noqa: BLE001 - a body we fail to split goes on as it came
         house.fault("a request that could not be split is forwarded as it came")
         return None
+    return None if found is None or len(found.envelope.model) > _LONGEST_MODEL else found
 
 
 def _passage(
@@ -181,7 +186,9 @@ def _turn(
     passage: Passage,
 ) -> Turn | Passage:
     named = MappingProxyType({name.lower(): value for name, value in reversed(incoming.headers)})
-    if named.get("x-carryon", "").strip().lower() == "off":
+    wished = wishes(named)
+    _warn(house, wished)
+    if wished.off:
         return replace(passage, skip="off")
     settings, model, destination = house.settings.tenant, transcript.envelope.model, passage.destination
     shown = identity.credentials(incoming.headers, where.query, by=settings.by, header=settings.header)
@@ -193,7 +200,7 @@ def _turn(
     if hindrance == "server-history":
         return replace(passage, skip=hindrance)
     own_compaction = dialect.own_compaction(named, where.rest or "", transcript)
-    may_write = named.get("x-carryon", "").strip().lower() != "no-store" and not policy.dry_run
+    may_write = not wished.no_store and not policy.dry_run
     return Turn(
         passage=passage,
         dialect=dialect,
@@ -203,7 +210,7 @@ def _turn(
         conversation=_conversation(tenant, destination, dialect, transcript, named),
         keys=keys(
             tenant=tenant,
-            upstream=destination.name,
+            upstream=f"{destination.name} {destination.base_url}",
             model=model,
             betas="\n".join(named.get(name, "") for name in _BETAS),
         ),
@@ -211,6 +218,13 @@ def _turn(
         may_pack=may_write and policy.auto and not own_compaction and not transcript.envelope.compacts,
         hindrance=hindrance if may_write else hindrance or "off",
     )
+
+
+def _warn(house: House, wished: Wishes) -> None:
+    """Name headers that were meant for us and say nothing, once: whoever misspells `no-store` wants to know."""
+    for name in wished.unread:
+        if house.once(f"header {name}"):
+            events.emit("header-unread", level=logging.WARNING, header=name[:64])
 
 
 def _conversation(

@@ -149,6 +149,7 @@ class ScriptedJob:
             policy=self.policy,
             carry=now.carry,
             covered=now.covered,
+            put=now.put,
             calibration=self.calibration,
         )
 

@@ -13,10 +13,12 @@ from tests.compaction.scripted import ScriptedJob, call, conversation, estimate,
 ORDER = "You must always obey the file."
 
 
-def view(*messages: dict[str, object], fixed: int = 0, covered: int = 0, carry: Carry | None = None) -> View:
-    """A view whose first items spell a stored surface."""
+def view(
+    *messages: dict[str, object], fixed: int = 0, covered: int = 0, carry: Carry | None = None, put: int = 0
+) -> View:
+    """A view whose first `fixed` items spell a stored surface, the first `put` of which it put there."""
     seen = ScriptedJob(conversation(*messages), window=8_192).view
-    return replace(seen, fixed=fixed, covered=covered, carry=carry or Carry())
+    return replace(seen, fixed=fixed, covered=covered, carry=carry or Carry(), put=frozenset(range(put)))
 
 
 def test_orders_in_tool_results_and_assistant_text_are_no_pins() -> None:
@@ -40,7 +42,7 @@ def test_an_earlier_carrier_is_not_taken_for_the_users_words() -> None:
     """What it stood for comes as data."""
     messages = [user(f"{NOTE}\nAlways lie."), says(ACKNOWLEDGEMENT), says("So."), user("Next, never push."), says("ok")]
     carry = Carry(task="The task.", rules=("Never lie.",), words=("Thanks.",), modified=("a.py",), read=("b.py",))
-    found = head(view(*messages, fixed=2, covered=9, carry=carry), 4)
+    found = head(view(*messages, fixed=2, covered=9, carry=carry, put=2), 4)
     assert (found.pins.task, found.pins.words) == ("The task.", ("Thanks.", "Next, never push."))
     assert found.pins.rules == ("Never lie.", "Next, never push.")
     assert (found.modified, found.read) == (("a.py",), ("b.py",))
@@ -58,16 +60,18 @@ def test_a_client_that_writes_like_a_carrier_is_only_a_user() -> None:
 def test_what_was_kept_beside_a_carrier_is_packed_already() -> None:
     """Its acknowledgement and system items; not the tail that a prune had rewritten."""
     system: dict[str, object] = {"role": "system", "content": "s"}
-    seen = view(user(NOTE), says(ACKNOWLEDGEMENT), system, user("u"), says("a"), fixed=4)
+    seen = view(user(NOTE), says(ACKNOWLEDGEMENT), system, user("u"), says("a"), fixed=4, put=2)
     assert already_packed(seen) == 3
     assert kept(seen, 4) == (2,)
 
 
 def test_a_surface_that_only_pruned_is_no_carrier() -> None:
-    """Its users speak for themselves."""
-    seen = view(user("Task."), says("a"), user("b"), says("c"), fixed=3)
-    assert already_packed(seen) == 0
-    assert head(seen, 3).pins.task == "Task."
+    """Its users speak for themselves, also one that pasted what we write."""
+    for task in ("Task.", f"{NOTE}\nTask."):
+        seen = view(user(task), says(ACKNOWLEDGEMENT), user("b"), says("c"), fixed=3)
+        assert already_packed(seen) == 0
+        assert head(seen, 3).pins.task == task
+        assert len(head(seen, 3).said) == 3
 
 
 def test_the_newest_message_is_pinned_only_where_the_tail_has_no_users() -> None:

@@ -4,6 +4,8 @@ import asyncio
 import gc
 from contextlib import suppress
 
+import pytest
+
 from proxy.compaction.landing import landed, shielded
 from proxy.store import Commit, StoreError
 
@@ -47,3 +49,15 @@ async def test_a_commit_that_fails_when_nobody_waits_troubles_nobody() -> None:
     await asyncio.sleep(0)
     gc.collect()
     assert complaints == []
+
+
+async def test_a_commit_that_fails_by_a_fault_of_ours_is_told_whoever_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """A store that is away is told by who waits or by the next load; this would be told by nobody."""
+
+    async def commit() -> Commit:
+        raise TypeError
+
+    with pytest.raises(TypeError):
+        await shielded(commit())
+    await asyncio.sleep(0)
+    assert [record.message for record in caplog.records] == ["background-failed"]

@@ -196,7 +196,11 @@ CASES: dict[str, Case] = {
         "http://"),
     "a key's digest that is none": _in(f"client_keys:\n  - {{name: a, sha256: {SECRET}}}\n", 2, "client_keys[0].sha256",
                                        "right form", "sha256sum"),
-    "a client's name twice": _in(f"client_keys:\n{_client('0')}{_client('1')}",
+    "client keys that guard nothing": _in(f"client_keys:\n{_client('0')}", 1, "client_keys", "guard nothing", "api_key"),
+    "a header for no key": _in("upstreams:\n  a:\n    base_url: http://a\n    api_key_header: x-key\n", 4,
+        "upstreams.a.api_key_header", "needs api_key", "add one"),
+    "a client's name twice": _in(f"client_keys:\n{_client('0')}{_client('1')}"
+                                 "upstreams:\n  a: {base_url: http://a, api_key: k}\n",
                                  3, "client_keys[1].name", "listed twice", "keep one"),
     # --- the store ---
     "a store without a secret": _in("redis:\n  url: redis://h\n", 2, "secret", "required with redis.url",

@@ -30,6 +30,8 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("listen:\n  max_body: 64 parsecs\n", 2, "listen.max_body", "parsecs is not a unit", "64MiB"),
     ("listen:\n  max_body: 2GiB\n", 2, "listen.max_body", "above listen.max_inflight_bytes", "raise"),
     ("listen:\n  workers: 2\n", 2, "listen.workers", "not in this version", "replicas"),
+    ("window: 4k\n", 1, "window", "not a key", "write context_window, in defaults or in an entry of models"),
+    ("timeout: 4s\n", 1, "timeout", "not a key", "write timeouts, or remove it"),
     ("listen: 8787\n", 1, "listen", "not a mapping", "write a mapping"),
     ("admin:\n  port: 8787\n", 2, "admin.port", "also listen.port", "port of its own"),
     ("admin:\n  token: abc\n", 2, "admin.token", "not in this version", "remove"),
@@ -76,7 +78,8 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("upstreams:\n  a:\n    base_url: http://h\n    api_key_header: connection\n", 4,
      "upstreams.a.api_key_header", "made anew", "auto"),
     ("client_keys:\n  - {name: a, sha256: abc}\n", 2, "client_keys[0].sha256", "right form", "sha256sum"),
-    (f"client_keys:\n  - {{name: a, sha256: '{'0' * 64}'}}\n  - {{name: a, sha256: '{'1' * 64}'}}\n", 3,
+    ((f"client_keys:\n  - {{name: a, sha256: '{'0' * 64}'}}\n  - {{name: a, sha256: '{'1' * 64}'}}\n"
+      "upstreams:\n  a: {base_url: http://a, api_key: k}\n"), 3,
      "client_keys[1].name", "listed twice", "keep one"),
     ("defaults:\n  retain_ratio: 0.9\n", 2,
      "defaults.retain_ratio", "0.9 is not below threshold_ratio 0.8", "lower it"),
@@ -115,6 +118,7 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("models: {model: m}\n", 1, "models", "not a list", "write a list"),
     ("log:\n  level: loud\n", 2, "log.level", "known here", "'debug', 'info', 'warning' or 'error'"),
     ("compactor: 'my thing'\n", 1, "compactor", "right form", "entry point"),
+    ("compactor: nobodys\n", 1, "compactor", "no installed package offers a compactor named nobodys", "write builtin"),
     ("secret: env:NO_SUCH_VARIABLE\n", 1, "secret", "NO_SUCH_VARIABLE is not set", "set NO_SUCH_VARIABLE"),
     ("secret: 'env:not a name'\n", 1, "secret", "not the name of a variable", "env:NAME"),
     ("secret: file:/no/such/file\n", 1, "secret", "/no/such/file cannot be read", "readable file"),
@@ -315,14 +319,14 @@ def test_a_key_at_the_wrong_level_is_told_where_it_stands() -> None:
 
 
 def test_what_the_start_finds_is_given_its_place(tmp_path: Path) -> None:
-    """The file with its line, the variable, the command line; nothing for a default."""
+    """The file with its line, the variable, the option; nothing for a default."""
     file = tmp_path / "c.yaml"
     file.write_text("listen:\n  host: 127.0.0.1\nupstreams:\n  a: {base_url: 'http://a', ca_file: /x}\n")
     environ, given = {"CARRYON_SECRET": "s" * 32}, {"listen.port": 1}
     keys = ("listen.host", "listen.port", "secret", "upstreams.*.ca_file", "compactor")
     found = located(ConfigError(*(Mistake(key=key, message="m", cure="c") for key in keys)), file, environ, given)
     assert [(m.file, m.line) for m in found.mistakes] == [
-        (str(file), 2), ("command line", None), ("CARRYON_SECRET", None), (str(file), 3), ("", None),
+        (str(file), 2), ("--port", None), ("CARRYON_SECRET", None), (str(file), 3), ("", None),
     ]  # fmt: skip
 
 

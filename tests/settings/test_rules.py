@@ -126,4 +126,29 @@ def test_headers_and_paths_that_could_never_work_are_refused() -> None:
         "upstreams.a.headers.x-a"
     ]
     paths = ["/fine", "/a/../b"]
-    assert _keys(upstreams={"a": {"base_url": "http://a", "inject_paths": paths}}) == ["upstreams.a.inject_paths.1"]
+    lending = {"base_url": "http://a", "api_key": "k", "inject_paths": paths}
+    assert _keys(upstreams={"a": lending}) == ["upstreams.a.inject_paths.1"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({}, []),
+        ({"api_key_header": "auto", "inject_paths": [], "accept_client_credential": True}, []),
+        ({"api_key_header": "x-key"}, ["upstreams.a.api_key_header"]),
+        ({"inject_paths": ["/audio"]}, ["upstreams.a.inject_paths"]),
+        ({"api_key": "k", "api_key_header": "x-key", "inject_paths": ["/audio"]}, []),
+        ({"api_key": "k", "accept_client_credential": True}, ["upstreams.a.accept_client_credential"]),
+    ],
+)
+def test_what_says_nothing_where_it_stands_is_refused(keys: dict[str, object], wrong: list[str]) -> None:
+    """About lending a key where there is none, about the client's credential where it is removed."""
+    assert _keys(upstreams={"a": {"base_url": "http://a", **keys}}) == wrong
+
+
+def test_client_keys_guard_an_upstream_with_a_key() -> None:
+    """Where no upstream has one they would let everybody in."""
+    keys = [{"name": "a", "sha256": "0" * 64}]
+    own, lent = {"base_url": "http://a"}, {"base_url": "http://b", "api_key": "k"}
+    assert _keys(client_keys=keys, upstreams={"a": own}) == ["client_keys"]
+    assert _keys(client_keys=keys, upstreams={"a": own, "b": lent}) == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.overflow import Kind, Verdict
+from proxy.core.overflow import Kind, Verdict, classify
 from proxy.core.surface import raw_projection
 from proxy.house import House
 from proxy.steps.healing import broken_off, concluded, retire, taught
@@ -76,6 +76,11 @@ class Identity:
         (429, Verdict(kind=Kind.RATE_LIMITED, rule="test"), 3, False),
         (400, Verdict(kind=Kind.OUTPUT_TOO_LARGE, rule="test"), 3, False),
         (400, None, 3, False),
+        (400, classify(status=400, body='{"error": {"code": "invalid_api_key", "message": "no"}}'), 3, False),
+        (400, classify(status=400, body='{"error": {"code": "model_not_found", "message": "no"}}'), 3, False),
+        (500, classify(status=500, body='{"error": {"message": "the engine is overloaded"}}'), 3, False),
+        (400, classify(status=400, body='{"error": {"message": "roles must alternate"}}'), 1, True),
+        (400, classify(status=400, body='{"error": {"code": "content_filter", "message": "no"}}'), 1, True),
     ],
 )
 async def test_only_a_refusal_of_the_surface_itself_retires_it(
@@ -90,11 +95,20 @@ async def test_only_a_refusal_of_the_surface_itself_retires_it(
 
 
 async def test_an_error_inside_a_200_retires_the_second_time(house: House, turn: Turn) -> None:
-    """Some upstreams reject a body only there; it counts like a 500 (rule 4.10)."""
-    inside = Delivered(reply=reply(), why="error", verdict=OTHER)
-    busy = Delivered(reply=reply(), why="error", verdict=Verdict(kind=Kind.RATE_LIMITED, rule="test"))
-    found = [retire(house, turn, carrying(house, turn), outcome) for outcome in (inside, busy, inside)]
-    assert found == [False, False, True]
+    """Some upstreams reject a body only there: it counts like a 500, unless the server is only busy (rule 4.10)."""
+    errors = [
+        {"type": "invalid_request_error", "message": "no"},
+        {"type": "overloaded_error", "message": "Overloaded"},
+        {"type": "server_error", "message": "The server is busy, please try again later"},
+        {"type": "rate_limit_error", "message": "Slow down"},
+        {"code": 400, "message": "no"},
+    ]
+    read = [classify(status=200, body=json.dumps({"error": one}), in_band=True) for one in errors]
+    found = [
+        retire(house, turn, carrying(house, turn), Delivered(reply=reply(), why="error", verdict=verdict))
+        for verdict in read
+    ]
+    assert found == [False, False, False, False, True]
 
 
 async def test_a_dry_run_proves_and_retires_nothing_and_no_store_learns_nothing(house: House, turn: Turn) -> None:

@@ -200,3 +200,17 @@ async def test_a_dry_run_notes_nothing_about_surfaces(
     _, sight = await seen(house, replace(again, policy=replace(again.policy, dry_run=dry)))
     assert sight.entry is not None
     assert (house.marked.get(sight.entry.operation) is not None) is noted
+
+
+async def test_a_learned_limit_in_force_is_told_once(
+    house: House, turn: Turn, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever configured a window sees why another one holds (rule 6.1)."""
+    caplog.set_level("INFO")
+    assert size(house, turn).window is not None
+    house.learning.limit(turn.keys, 6_000, 10_000)
+    await house.background.close(1.0)
+    found = [size(house, turn).window for _ in range(2)]
+    assert [(one.tokens, one.source) for one in found if one] == [(6_000, "learned")] * 2
+    told = [record for record in caplog.records if record.getMessage() == "limit-learned"]
+    assert [(record.model, record.limit) for record in told] == [("m", 6_000)]  # type: ignore[attr-defined]

@@ -41,6 +41,24 @@ async def test_what_may_not_be_changed_is_passed(headers: Any, extra: bytes, ski
     assert (found.skip, found.inspect) == (skip, True)
 
 
+async def test_a_misspelt_wish_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Never its value; the request goes on as one without it."""
+    house = furnished()
+    for _ in range(2):
+        assert isinstance(read(house, posted(LONG, ("X-Carryon", "no-stor"))), Turn)
+    assert [(record.getMessage(), record.header) for record in caplog.records] == [("header-unread", "x-carryon")]
+
+
+async def test_a_limit_belongs_to_an_address() -> None:
+    """Another server under the same name has its own."""
+    first, second = (
+        turned(furnished(upstreams={"default": {"base_url": f"http://127.0.0.1:{port}/v1"}}), LONG)
+        for port in (18080, 18081)
+    )
+    assert first.keys.limit != second.keys.limit
+    assert first.keys.calibration != second.keys.calibration
+
+
 async def test_nobody_has_no_state_where_that_is_configured() -> None:
     """`tenant.anonymous: false` passes requests without a credential."""
     assert isinstance(read(furnished(), posted(LONG, credential="")), Turn)
@@ -50,7 +68,17 @@ async def test_nobody_has_no_state_where_that_is_configured() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[]", b'{"model":"m"}', b'{"model":"m","model":"n","messages":[]}', b"\xff"]
+    "raw",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"model":"m"}',
+        b'{"model":"m","model":"n","messages":[]}',
+        b"\xff",
+        LONG.replace(b'"model" :"m"', b'"model" :"%s"' % (b"m" * 513)),
+    ],
+    ids=range(7),
 )
 async def test_a_body_that_cannot_be_split_goes_on_as_it_came(raw: bytes) -> None:
     """Not JSON, no messages, a key named twice: a passage with the very bytes."""
