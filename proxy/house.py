@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from proxy import events
+from proxy.compaction.aside import Aside
 from proxy.compaction.flights import Flights
 from proxy.compaction.job import Compactor
 from proxy.core.known import Known
@@ -152,6 +154,9 @@ class House:
     measures: Measures = field(default_factory=Measures)
     ladder: Ladder = field(default_factory=Ladder)
     flights: Flights[Completion | None] = field(default_factory=Flights)
+    aside: Aside = field(default_factory=Aside)
+    #: Who takes leases: this process.
+    owner: str = field(default_factory=lambda: secrets.token_hex(8))
     summaries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     #: Faults of our own (rule 2.11); 0 in every test run.
     internal_faults: int = 0

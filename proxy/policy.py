@@ -70,7 +70,7 @@ class Policy:
     compaction_retries: int = 1
     reserve_output: Literal["auto", "off"] | int = "auto"
     dry_run: bool = False
-    after_reply: bool = False
+    after_reply: bool = True
     window: int | None = None
     window_kind: WindowKind | None = None
     like: str | None = None

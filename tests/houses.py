@@ -28,7 +28,7 @@ def furnished(url: str = NOWHERE, *, upstream: Any = None, compactor: Any = None
         "upstreams": {
             f"up-{secrets.token_hex(4)}": "http://upstream.test/v1"
         },  # what is learned of it is no other test's
-        "defaults": {"context_window": 10_000, "window_kind": "total"},
+        "defaults": {"context_window": 10_000, "window_kind": "total", "pressure": {"after_reply": False}},
         "redis": {"timeout": "2s"},
         **settings,
     }
@@ -38,7 +38,7 @@ def furnished(url: str = NOWHERE, *, upstream: Any = None, compactor: Any = None
 
     resolved = policies(made)
 
-    async def nobody(method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
+    async def nobody(upstream: str, method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
         return 404, b""
 
     return House(

@@ -102,7 +102,12 @@ async def _listening(house: House, stack: AsyncExitStack) -> int:
 
 
 def _house(playbook: Playbook, url: str, ledger: Ledger, upstream: Any, stack: AsyncExitStack) -> House:
-    policy = {"max_overflow_retries": playbook.cap, "window_kind": "total", **playbook.policy}
+    policy = {
+        "max_overflow_retries": playbook.cap,
+        "window_kind": "total",
+        "pressure": {"after_reply": False},
+        **playbook.policy,
+    }
     if playbook.window is not None:
         policy["context_window"] = playbook.window
     settings = Settings.model_validate(
@@ -116,7 +121,7 @@ def _house(playbook: Playbook, url: str, ledger: Ledger, upstream: Any, stack: A
 
     resolved = policies(settings)
 
-    async def nobody(method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
+    async def nobody(upstream: str, method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
         return 404, b""
 
     background = Background()

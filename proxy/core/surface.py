@@ -21,6 +21,7 @@ __all__ = [
     "Carry",
     "Keep",
     "Projection",
+    "Provenance",
     "Put",
     "Surface",
     "before_newest",
@@ -63,11 +64,27 @@ class Carry(msgspec.Struct, frozen=True):
     outline: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who wrote a surface's summary and what it took.
+
+    `model` is the one that the last reply names, which may be another than was asked. `prompt` and `completion`
+    are the tokens of all its `calls` together, as far as the replies told them. `operation` is that of the commit.
+    """
+
+    model: str = ""
+    prompt: int | None = None
+    completion: int | None = None
+    calls: int = 0
+    operation: str = ""
+
+
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """The model-visible form of the significant items `[0, covered)` of some transcript.
 
     `parts` spell it in order. `summary` names how it came to be: `prune`, `S1` … `S4`. The first
-    `summarised` of the items are not there one by one any more.
+    `summarised` of the items are not there one by one any more. `provenance` is None where no model wrote it,
+    and in surfaces stored by a version that did not note it: a reader that does not know the field skips it, so
+    both are of one format (rule 5.8).
     """
 
     parts: tuple[Put | Keep, ...]
@@ -75,6 +92,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     summarised: int = 0
     summary: str = "prune"
     carry: Carry = msgspec.field(default_factory=Carry)
+    provenance: Provenance | None = None
     format: int = FORMAT
 
 

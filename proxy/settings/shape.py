@@ -162,17 +162,20 @@ class ClientKey(Shape):
 
 
 class Pressure(Shape):
-    """The proactive trigger. After a reply, in the background, it is not in this version: the default is false."""
+    """The proactive trigger. `after_reply`: summaries are made beside the requests; else a request waits for its own."""
 
-    after_reply: bool = False
+    after_reply: bool = True
 
 
 class Summary(Shape):
-    """The model call inside the built-in compactor. Tokens and seconds."""
+    """The model call inside the built-in compactor. Tokens and seconds.
+
+    `model` is another than the conversation's, `upstream` where it is asked (None: where the conversation is).
+    """
 
     method: Annotated[Literal["model", "outline", "off"], BeforeValidator(_off)] = "model"
-    upstream: str | None = None
-    model: str | None = None
+    upstream: str | None = Field(default=None, min_length=1)
+    model: str | None = Field(default=None, min_length=1)
     max_tokens: int = Field(default=8192, ge=64)
     timeout: Duration = 30.0
     background_timeout: Duration = 180.0

@@ -9,6 +9,7 @@ from proxy import events
 from proxy.core.overflow import Kind, classify
 from proxy.core.sse import FrameParser
 from proxy.house import House
+from proxy.steps.background import after_reply
 from proxy.steps.sight import Sight, Size, force
 from proxy.steps.turn import Turn
 from proxy.store import Entry
@@ -58,6 +59,8 @@ def _concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: D
     usage = turn.dialect.usage(tail, sse=sse) if tail else None
     if usage is not None and sight.estimate and turn.may_write:
         house.learning.calibration(turn.keys, usage.prompt / sight.estimate)
+    if usage is not None:
+        after_reply(house, turn, known, sight, usage.prompt + usage.completion)
 
 
 def broken_off(house: House, turn: Turn, known: Size, delivered: Delivered, reply: Reply) -> None:

@@ -9,20 +9,22 @@ import asyncio
 import logging
 import time
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
-from proxy import events, routes
+from proxy import events
 from proxy.compaction.job import Compactor
 from proxy.compaction.patience import Patience
 from proxy.compaction.work import Subject, Work
+from proxy.core.surface import Provenance
 from proxy.house import House
 from proxy.policy import Limits, Policy
 from proxy.steps.report import Report
 from proxy.steps.sight import Sight, Size, suits
+from proxy.steps.summariser import Writer, writer
 from proxy.steps.turn import Turn
 from proxy.upstream import UpstreamError
 
-__all__ = ["begun", "run"]
+__all__ = ["begun", "least", "run"]
 
 #: Seconds a compactor may take beyond what summaries may: its own thinking, and the ledger.
 _SLACK = 5.0
@@ -42,8 +44,10 @@ async def begun(
     limits: Limits,
     goal: int,
     calibration: float,
+    waits: bool = True,
 ) -> Work:
-    """Make a job over what one load showed."""
+    """Make a job over what one load showed. `waits`: a client waits for it."""
+    writes = writer(house, turn)
     subject = Subject(
         ledger=sight.records,
         conversation=turn.conversation,
@@ -51,22 +55,30 @@ async def begun(
         meter=house.measures.meter(turn.dialect, turn.model),
         calibration=calibration,
         limits=limits,
-        policy=_policy(house, turn),
+        policy=_policy(house, turn, writes),
         trigger=trigger,
         goal=goal,
         window=known.window.tokens if known.window else 0,
-        post=lambda body, seconds: _posted(house, turn, body, seconds),
+        post=lambda body, seconds: _posted(house, turn, writes, body, seconds),
         flights=house.flights,
         patience=patience,
         suits=await suits(house, turn, known, sight.applied.record.entries),
+        summariser=writes.summariser(house, turn, limits.window),
+        waits=waits,
     )
     return Work(subject, sight.applied)
 
 
-def _policy(house: House, turn: Turn) -> Policy:
+def least(work: Work) -> int:
+    """Tokens of the envelope and the newest unit: no packing gets below that."""
+    view = work.view
+    return view.envelope + (sum(view.tokens[slice(*view.units[-1])]) if view.units else 0)
+
+
+def _policy(house: House, turn: Turn, writes: Writer) -> Policy:
     """The turn's policy; where the summariser rests, its ladder starts at the outline."""
     summary = turn.policy.summary
-    if summary.method != "model" or not house.ladder.starts_low(turn.destination.name, turn.model):
+    if summary.method != "model" or not house.ladder.starts_low(writes.destination.name, writes.model):
         return turn.policy
     return replace(turn.policy, summary=replace(summary, method="outline"))
 
@@ -99,7 +111,13 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
             generation=commit.generation,
             before=commit.before,
             after=commit.after,
+            **_told(commit.provenance),
         )
+
+
+def _told(source: Provenance | None) -> dict[str, Any]:
+    """Who wrote the summary, and the tokens of its calls."""
+    return {} if source is None else {"model": source.model, "in": source.prompt, "out": source.completion}
 
 
 async def _compacted(compactor: Compactor, work: Work) -> None:
@@ -132,7 +150,8 @@ def _judge_summary(house: House, turn: Turn, work: Work, *, ended: bool) -> None
     A client that left cancels `run` before this. What a compactor that was cut off had in hand is not judged.
     """
     if work.summarised is not None and (work.summarised or ended):
-        house.ladder.judged(turn.destination.name, turn.model, good=work.summarised)
+        writes = writer(house, turn)
+        house.ladder.judged(writes.destination.name, writes.model, good=work.summarised)
 
 
 def _warn_once(house: House, turn: Turn, work: Work) -> None:
@@ -142,10 +161,9 @@ def _warn_once(house: House, turn: Turn, work: Work) -> None:
         events.emit("nothing-packed", level=logging.WARNING, conversation=turn.opaque, tokens=tokens, goal=goal)
 
 
-async def _posted(house: House, turn: Turn, body: bytes, seconds: float) -> bytes | None:
-    """Send one summary request, with the conversation's own URL and credential; None where it was not answered."""
-    call = turn.call(body)
-    call = replace(call, url=routes.asking(call.url))
+async def _posted(house: House, turn: Turn, writes: Writer, body: bytes, seconds: float) -> bytes | None:
+    """Send one summary request; None where it was not answered."""
+    call = writes.call(turn, body)
     try:
         async with house.summaries:
             answered = await house.upstream.ask(call, within=seconds)

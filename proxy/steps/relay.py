@@ -31,8 +31,10 @@ def outgoing(
         try:
             await reply.aclose()
         finally:
-            if cut is not None and not reply.finished:
-                cut(reply)
+            if not reply.finished:
+                report.left()
+                if cut is not None:
+                    cut(reply)
             report.log(reply.status)
 
     return Outgoing(

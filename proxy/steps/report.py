@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
 
 from proxy import events
+from proxy.compaction.provenance import provenance
 from proxy.core.identity import opaque
+from proxy.core.surface import Provenance
 from proxy.dialects import Completion
 from proxy.message import Headers
 
@@ -29,6 +32,8 @@ class Report:
     refused: str = ""
     copies: int = 0
     summaries: list[Completion] = field(default_factory=list)
+    #: What was started beside the request: it ends with a client that leaves.
+    aside: asyncio.Task[None] | None = None
     began: float = field(default_factory=time.monotonic)
     #: Whether the client is told (`response_headers`).
     shown: bool = True
@@ -36,6 +41,11 @@ class Report:
     def denied(self, reason: str) -> None:
         """Note that an overflow is handed over, and why."""
         self.action, self.refused = "overflow-refused", reason
+
+    def left(self) -> None:
+        """Note that the client left before its reply ended: nothing more is spent for it (rule 3.6)."""
+        if self.aside is not None:
+            self.aside.cancel()
 
     def headers(self) -> Headers:
         """Give the `x-carryon-*` headers of the reply."""
@@ -50,7 +60,8 @@ class Report:
             found.append(("x-carryon-tokens", f"raw={self.raw}, sent={self.sent}"))
         if self.skip and self.action == "pass":
             found.append(("x-carryon-skip", self.skip))
-        found += [("x-carryon-summary", _summary(answer)) for answer in self.summaries[-1:]]
+        if (source := provenance(self.summaries)) is not None:
+            found.append(("x-carryon-summary", _summary(source)))
         if self.refused:
             found += [("x-carryon-error", "CONTEXT_WINDOW_EXCEEDED"), ("x-carryon-refused", self.refused)]
         return tuple(found)
@@ -76,12 +87,6 @@ class Report:
         )
 
 
-def _summary(answer: Completion) -> str:
-    usage = answer.usage
-    counts = f", in={usage.prompt}, out={usage.completion}" if usage else ""
-    return f"model={_word(answer.model)}{counts}"
-
-
-def _word(text: str) -> str:
-    """Spell a model's name as a header may carry it."""
-    return "".join(c for c in text if c.isascii() and c.isprintable() and c not in " ,;")[:128] or "unknown"
+def _summary(source: Provenance) -> str:
+    counts = "" if source.prompt is None else f", in={source.prompt}, out={source.completion}"
+    return f"model={source.model}{counts}"

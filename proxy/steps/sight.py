@@ -24,6 +24,7 @@ from proxy.windows import Window
 __all__ = [
     "Sight",
     "Size",
+    "asking",
     "counted",
     "estimated",
     "evident",
@@ -89,7 +90,7 @@ def size(house: House, turn: Turn) -> Size:
     """Find what the upstream's window asks of this turn; starts asking what is not known."""
     learned = house.learning.known(turn.keys)
     upstream = house.settings.upstreams[turn.destination.name]
-    window = house.windows.known(upstream, turn.model, headers=_asking(turn), learned=learned.limit)
+    window = house.windows.known(upstream, turn.model, headers=asking(turn), learned=learned.limit)
     if window is not None and window.source == "learned" and house.once(f"{turn.keys.limit} {window.tokens}"):
         events.emit("limit-learned", upstream=turn.destination.name, model=turn.model, limit=window.tokens)
     if window is None and not house.windows.asking(upstream, turn.model):
@@ -222,7 +223,7 @@ def _records(house: House) -> Within:
     return Within(house.ledger, _ALL * timeout, each=timeout)
 
 
-def _asking(turn: Turn) -> Headers:
+def asking(turn: Turn) -> Headers:
     """The credential with which the upstream is asked for its windows: the client's, ours, the operator's."""
     own = {turn.destination.api_key_header.lower(), *(name.lower() for name, _ in turn.destination.headers)}
     return tuple(pair for pair in turn.passage.call.headers if pair[0].lower() in _ASKING | own)

@@ -23,7 +23,7 @@ from proxy.policy import Policy
 from proxy.steps.wishes import Wishes, wishes
 from proxy.upstream import Call
 
-__all__ = ["Passage", "Turn", "read", "spoken"]
+__all__ = ["Passage", "Turn", "read", "spoken", "with_own"]
 
 _SIGNED = ("digest", "content-digest", "content-md5", "signature", "signature-input", "x-amz-content-sha256")
 _BETAS = ("openai-beta", "anthropic-beta")
@@ -158,7 +158,7 @@ def _passage(
         upstream=destination.name,
         method=incoming.method,
         url=lent.url,
-        headers=_with_own(lent.headers, destination),
+        headers=with_own(lent.headers, destination),
         body=incoming.body,
     )
     return Passage(
@@ -247,7 +247,7 @@ def _hindrance(transcript: Transcript, named: Mapping[str, str], policy: Policy)
     return "off" if not policy.auto or policy.max_overflow_retries == 0 else ""
 
 
-def _with_own(headers: Headers, destination: Destination) -> Headers:
+def with_own(headers: Headers, destination: Destination) -> Headers:
     """Headers the operator configured for the upstream, in place of the client's of the same name."""
     if not destination.headers:
         return headers

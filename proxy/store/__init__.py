@@ -123,7 +123,7 @@ class Ledger(Records, Protocol):
 
     @property
     def away(self) -> bool:
-        """Whether the store failed several calls in a row and has not answered since (rule 5.9)."""
+        """Whether the store failed at the start, or several calls in a row, and has not answered since (rule 5.9)."""
         ...
 
     async def start(self) -> None:
@@ -143,6 +143,13 @@ class Ledger(Records, Protocol):
 
     async def note(self, conversation: str, name: str, value: str, *, wait: float | None = None) -> None:
         """Set one note of the conversation, remove it with an empty value; notes expire after ten minutes."""
+        ...
+
+    async def claim(self, conversation: str, name: str, owner: str, seconds: float) -> bool:
+        """Take a lease among the notes, for so many seconds; False where another owner holds it (rule 5.7).
+
+        It ends by itself, or with `note(conversation, name, "")`.
+        """
         ...
 
     async def learned(self, limit_key: str, calibration_key: str, *, wait: float | None = None) -> Learned:

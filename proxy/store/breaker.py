@@ -25,6 +25,12 @@ class Breaker:
         self._failed = 0
         self._until = 0.0
         self._probing = False
+        self._missed = False
+
+    @property
+    def away(self) -> bool:
+        """Whether Redis is being left alone, or was not there at the start and has not answered since."""
+        return self._missed or self.open
 
     @property
     def open(self) -> bool:
@@ -43,7 +49,11 @@ class Breaker:
     def succeeded(self) -> None:
         """Note that Redis answered."""
         self._failed = 0
-        self._probing = False
+        self._probing = self._missed = False
+
+    def missed(self) -> None:
+        """Note that Redis did not answer at the start: the first request still tries it."""
+        self._missed = True
 
     def failed(self) -> None:
         """Note that Redis did not answer."""

@@ -71,6 +71,8 @@ class Contact:
         try:
             await self._wire.call(talk, max(self._terms.timeout, self._terms.wait_timeout))
         except (*UNREACHED, RedisError) as error:
+            if isinstance(error, UNREACHED):
+                self.breaker.missed()
             self.warn(error)
 
     async def run(self, talk: Talk[T], wait: float | None = None) -> T:

@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
 
+from proxy import events
 from proxy.store import StoreConfigError
 from proxy.store.binary import find_server
 from proxy.store.lock import FileLock
@@ -78,6 +79,7 @@ class EmbeddedStore:
             raise
         self._users = users
         self._watch = asyncio.create_task(self._supervise(places))
+        self._watch.add_done_callback(events.ended)
         return f"unix://{quote(str(places.socket))}"
 
     async def stop(self) -> None:
@@ -190,7 +192,7 @@ class EmbeddedStore:
             try:
                 async with _turn(places):
                     await self._ensure(places)
-            except (StoreConfigError, OSError, TimeoutError):
+            except Exception:  # noqa: BLE001 - whatever it was this time: nobody else starts the server anew
                 _LOG.warning("the embedded store's server does not start", exc_info=True)
 
 

@@ -14,13 +14,13 @@ from proxy.store.bounded import Bounded
 from proxy.store.contact import REFRESH, Contact, Terms, answered, fingerprint, milliseconds
 from proxy.store.keys import Keys
 from proxy.store.lanes import Lanes
-from proxy.store.scripts import CALIBRATION, COMMIT, LIMIT, LOAD, MARK, NOTES, TOUCH, Command
+from proxy.store.scripts import CALIBRATION, COMMIT, LEASE, LIMIT, LOAD, MARK, NOTES, TOUCH, Command
 from proxy.store.wire import Line
 
 __all__ = ["RedisLedger", "fingerprint"]
 
 NOTES_EXPIRY = 600.0
-NOTES_AT_MOST = 64
+NOTES_AT_MOST = 256
 #: No model has a smaller window: a smaller number in a refusal is something else (rule 8.5).
 LEAST_LIMIT = 1024
 CALIBRATION_WEIGHT = 0.2
@@ -78,8 +78,8 @@ class RedisLedger:
 
     @property
     def away(self) -> bool:
-        """Whether Redis failed several calls in a row and has not answered since."""
-        return self._contact.breaker.open
+        """Whether Redis failed at the start, or several calls in a row, and has not answered since."""
+        return self._contact.breaker.away
 
     async def start(self) -> None:
         """Check secret and durability. Raises `StoreConfigError`; a server that is merely away is no error."""
@@ -162,6 +162,11 @@ class RedisLedger:
         """Set one note of the conversation, remove it with an empty value."""
         names = Keys.of(conversation)
         await self._contact.one(NOTES((names.notes,), name, value, milliseconds(NOTES_EXPIRY), NOTES_AT_MOST), wait)
+
+    async def claim(self, conversation: str, name: str, owner: str, seconds: float) -> bool:
+        """Take a lease among the notes of the conversation; False where another holds it."""
+        expiry, keys_ = milliseconds(NOTES_EXPIRY), (Keys.of(conversation).notes,)
+        return bool(await self._contact.one(LEASE(keys_, name, owner, seconds, expiry, NOTES_AT_MOST)))
 
     async def learned(self, limit_key: str, calibration_key: str, *, wait: float | None = None) -> Learned:
         """Load the learned limit and the calibration; the keys are digests of what they are shared by."""

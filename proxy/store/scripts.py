@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 
-__all__ = ["CALIBRATION", "COMMIT", "LIMIT", "LOAD", "MARK", "NOTES", "SCRIPTS", "TOUCH", "Command", "Script", "Word"]
+__all__ = [
+    "CALIBRATION",
+    "COMMIT",
+    "LEASE",
+    "LIMIT",
+    "LOAD",
+    "MARK",
+    "NOTES",
+    "SCRIPTS",
+    "TOUCH",
+    "Command",
+    "Script",
+    "Word",
+]
 
 Word = bytes | str | int | float
 
@@ -55,6 +68,7 @@ COMMIT = Script("commit")
 TOUCH = Script("touch")
 MARK = Script("mark")
 NOTES = Script("notes")
+LEASE = Script("lease")
 LIMIT = Script("limit")
 CALIBRATION = Script("calibration")
-SCRIPTS = (LOAD, COMMIT, TOUCH, MARK, NOTES, LIMIT, CALIBRATION)
+SCRIPTS = (LOAD, COMMIT, TOUCH, MARK, NOTES, LEASE, LIMIT, CALIBRATION)

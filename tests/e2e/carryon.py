@@ -35,6 +35,7 @@ class Carryon:
             "CARRYON_STATE_DIR": str(state),
             "CARRYON_ADMIN__PORT": "0",
             "CARRYON_LOG__FORMAT": "json",
+            "CARRYON_DEFAULTS__PRESSURE__AFTER_REPLY": "false",  # so that it is known which turn is packed
             **environment,
         }
         self._arguments = [*command(), "serve", "--upstream", upstream, "--port", "0", *options]

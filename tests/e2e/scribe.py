@@ -66,11 +66,15 @@ def split(body: bytes) -> tuple[bytes, list[bytes], bytes]:
     return body[:start], found, text[at:].encode()
 
 
-def message(text: str | None, *, finish: str = "stop", **more: object) -> web.Response:
+def message(
+    text: str | None, *, finish: str = "stop", usage: dict[str, int] | None = None, **more: object
+) -> web.Response:
     """A whole reply."""
     said = {"role": "assistant", "content": text, **more}
     choice = {"index": 0, "message": said, "finish_reason": finish}
-    return web.json_response({"id": "r", "object": "chat.completion", "model": "scribe-1", "choices": [choice]})
+    told = {"usage": usage} if usage else {}
+    reply = {"id": "r", "object": "chat.completion", "model": "scribe-1", "choices": [choice], **told}
+    return web.json_response(reply)
 
 
 Summariser = Callable[[Request, int], Awaitable[web.Response]]
@@ -88,6 +92,8 @@ class Scribe:
         self.requests: list[Request] = []
         self.summarisers: dict[str, Summariser] = {}
         self.windows: dict[str, int] = {}
+        #: By model: the usage in the replies to its turns.
+        self.usage: dict[str, dict[str, int]] = {}
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -121,7 +127,9 @@ class Scribe:
             number = len(self.of(seen.model, summaries=True))
             return await self.summarisers.get(seen.model, summarises_well)(seen, number)
         text = f"Answer {len(self.of(seen.model, summaries=False))}."
-        return await _streamed(request, text) if seen.json.get("stream") else message(text)
+        if seen.json.get("stream"):
+            return await _streamed(request, text)
+        return message(text, usage=self.usage.get(seen.model))
 
 
 async def _streamed(request: web.Request, text: str) -> web.StreamResponse:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,26 +19,11 @@ from proxy.store import Entry, Record
 from proxy.surfaces import Applied
 from proxy.upstream import Delivered, Overflowed, Refused
 from proxy.upstream.reply import Reply, Tail, chunks_of
-from tests.houses import closed, furnished, seen, turned
-from tests.phrases import ERROR_FRAME, LONG, OK, delta
-from tests.store.servers import Server
+from tests.houses import seen
+from tests.phrases import ERROR_FRAME, OK, delta
 
 OTHER = Verdict(kind=Kind.OTHER, rule="test")
 ENTRY = Entry(generation=1, operation="op", digest=b"", covered=1, base=0, model="m", window=0, before=9, after=1, at=0)
-
-
-@pytest.fixture
-async def house(valkey: Server) -> AsyncIterator[House]:
-    """A house on the real store."""
-    made = furnished(valkey.url)
-    yield made
-    await closed(made)
-
-
-@pytest.fixture
-def turn(house: House) -> Turn:
-    """A turn of somebody new, to an upstream that nobody learned of."""
-    return turned(house, LONG, credential=f"Bearer {secrets.token_hex(8)}")
 
 
 def carrying(house: House, turn: Turn, entry: Entry | None = ENTRY) -> Sight:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import pytest
@@ -17,9 +16,8 @@ from proxy.steps import packing
 from proxy.steps.packing import begun, run
 from proxy.steps.report import Report
 from proxy.upstream import Answered, Call, UpstreamError
-from tests.houses import closed, furnished, seen, turned
+from tests.houses import seen, turned
 from tests.phrases import LONG
-from tests.store.servers import Server
 
 
 class Asked:
@@ -43,14 +41,6 @@ class Hangs:
     async def compact(self, job: Any) -> None:
         """Never end."""
         await asyncio.Event().wait()
-
-
-@pytest.fixture
-async def house(valkey: Server) -> AsyncIterator[House]:
-    """A house on the real store."""
-    made = furnished(valkey.url)
-    yield made
-    await closed(made)
 
 
 async def packs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from proxy.steps.pressure import packed
 from proxy.steps.report import Report
 from proxy.steps.sight import Sight, estimated, force
 from proxy.store import StoreError
-from tests.houses import closed, furnished, seen, turned
+from tests.houses import seen, turned
 from tests.phrases import HISTORY, LONG, SHORT, body, message
 from tests.store.servers import Server
 
@@ -41,11 +40,9 @@ def notes() -> Notes:
 
 
 @pytest.fixture
-async def house(valkey: Server, notes: Notes) -> AsyncIterator[House]:
-    """A house on the real store."""
-    made = furnished(valkey.url, compactor=notes)
-    yield made
-    await closed(made)
+def compactor(notes: Notes) -> Notes:
+    """The house's."""
+    return notes
 
 
 async def pressed(house: House, raw: bytes, report: Report, *, threshold: int, **change: Any) -> Sight:
@@ -101,7 +98,7 @@ async def test_after_a_rejection_it_rests_and_then_tries_again(
     report = Report()
     second = await pressed(house, LONG, report, threshold=100, low_water=2_000, credential=credential)
     assert (second.body, report.skip, notes.triggers) == (None, "paused", ["pressure"])
-    monkeypatch.setattr("proxy.steps.pressure.time.time", lambda: first.entry.at + 601.0)
+    monkeypatch.setattr("proxy.steps.guards.time.time", lambda: first.entry.at + 601.0)
     third = await pressed(house, LONG, Report(), threshold=100, low_water=2_000, credential=credential)
     assert (third.generation, notes.triggers) == (2, ["pressure", "pressure"])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -41,11 +40,9 @@ class Nobody:
 
 
 @pytest.fixture
-async def house(valkey: Server) -> AsyncIterator[House]:
-    """A house whose compactor does nothing."""
-    made = furnished(valkey.url, compactor=Nobody())
-    yield made
-    await closed(made)
+def compactor() -> Nobody:
+    """The house's."""
+    return Nobody()
 
 
 @pytest.mark.parametrize(

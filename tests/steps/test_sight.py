@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -29,21 +27,6 @@ from proxy.steps.sight import (
 from proxy.steps.turn import Turn
 from tests.houses import closed, furnished, seen, turned
 from tests.phrases import EDITED, HISTORY, LONG, SHORT, body, note, packed
-from tests.store.servers import Server
-
-
-@pytest.fixture
-async def house(valkey: Server) -> AsyncIterator[House]:
-    """A house on the real store."""
-    made = furnished(valkey.url)
-    yield made
-    await closed(made)
-
-
-@pytest.fixture
-def turn(house: House) -> Turn:
-    """A turn of somebody new."""
-    return turned(house, LONG, credential=f"Bearer {secrets.token_hex(8)}")
 
 
 async def pack(house: House, turn: Turn) -> None:

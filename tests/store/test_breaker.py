@@ -34,6 +34,17 @@ def test_failures_in_a_row_open_it() -> None:
     assert not breaker.allows()
 
 
+def test_a_start_that_was_not_answered_is_known_until_the_first_answer() -> None:
+    """It is told as degraded, and the first request is let through all the same."""
+    breaker = Breaker(failures=3, clock=Clock())
+    assert not breaker.away
+    breaker.missed()
+    assert breaker.away
+    assert breaker.allows()
+    breaker.succeeded()
+    assert not breaker.away
+
+
 def test_after_the_pause_one_probe_goes() -> None:
     """Others wait for its outcome."""
     clock = Clock()

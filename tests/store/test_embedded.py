@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,7 +16,9 @@ import redis
 
 from proxy.store import StoreConfigError, embedded
 from proxy.store.embedded import EmbeddedStore
+from proxy.store.places import Places
 from proxy.store.redis import RedisLedger
+from tests.sockets import until
 from tests.store.conftest import commit_one
 from tests.store.servers import Server
 
@@ -122,14 +123,6 @@ def alive(process: int) -> bool:
         return False
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is so, ten seconds at most."""
-    end = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
-
-
 def answers(url: str) -> bool:
     """Whether the server answers."""
     try:
@@ -221,6 +214,41 @@ async def test_a_killed_server_comes_back_with_its_data(
     again = pid(url)
     await asyncio.sleep(0.3)
     assert pid(url) == again
+
+
+async def test_whatever_fails_while_a_server_is_started_anew_it_is_tried_again(
+    open_store: Callable[[], EmbeddedStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody else does: a watch that ended would leave the store away for good, without a word."""
+    store = open_store()
+    url = await store.start()
+    ensure, failed = store._ensure, asyncio.Event()
+
+    async def fails_once(places: Places) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise LookupError("nobody foresaw this")
+        await ensure(places)
+
+    monkeypatch.setattr(store, "_ensure", fails_once)
+    os.kill(pid(url), signal.SIGKILL)
+    await until(lambda: failed.is_set() and answers(url))
+    assert "does not start" in caplog.text
+
+
+async def test_a_watch_that_ends_is_told(
+    open_store: Callable[[], EmbeddedStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody waits for it, so its failure is logged; the store can still be left."""
+
+    def fails(_: Places) -> bool:
+        raise LookupError
+
+    store = open_store()
+    await store.start()
+    monkeypatch.setattr(embedded, "_is_well", fails)
+    await until(lambda: "background-failed" in caplog.text)
+    await store.stop()
 
 
 async def test_left_over_files_of_a_crash_do_no_harm(open_store: Callable[[], EmbeddedStore]) -> None:

@@ -229,9 +229,23 @@ async def test_notes_live_ten_minutes_and_need_no_record(ledger: RedisLedger, se
 
 async def test_notes_are_bounded(ledger: RedisLedger, server: Server) -> None:
     """They cannot pile up in one conversation."""
-    for number in range(100):
+    for number in range(300):
         await ledger.note(C, f"n{number}", "x")
-    assert server.client().hlen(f"{KEY}:n") <= 64
+    assert server.client().hlen(f"{KEY}:n") <= 256
+
+
+async def test_a_lease_has_one_owner_until_it_ends(ledger: RedisLedger, server: Server) -> None:
+    """The owner may renew it; another gets it when it was given back, or when its time is over."""
+    assert await ledger.claim(C, "lease:1", "a", 60)
+    assert await ledger.claim(C, "lease:1", "a", 60)
+    assert not await ledger.claim(C, "lease:1", "b", 60)
+    assert await ledger.claim(C, "lease:2", "b", 60)
+    await ledger.note(C, "lease:1", "")
+    assert await ledger.claim(C, "lease:1", "b", 0)
+    assert await ledger.claim(C, "lease:1", "a", 60), "the other's is over"
+    server.client().hset(f"{KEY}:n", "lease:1", "no lease")
+    assert await ledger.claim(C, "lease:1", "b", 60), "what makes no sense binds nobody"
+    assert server.client().pttl(f"{KEY}:n") > 0
 
 
 # -- what this process holds --------------------------------------------------------------------------------
@@ -367,6 +381,8 @@ async def test_a_user_that_may_write_only_marks_and_notes_runs_every_script_but_
     assert await marker.load(C) == loaded
     await marker.mark(C, "op1", "proven")
     await marker.note(C, "force", "1")
+    assert await marker.claim(C, "lease", "a", 0)
+    await marker.note(C, "lease", "")
     record = await marker.confirm(C)
     assert record is not None
     assert (record.entries[0].proven, record.notes) == (True, (("force", "1"),))
