@@ -20,6 +20,7 @@ from proxy import events
 from proxy.compaction.aside import Aside
 from proxy.compaction.flights import Flights
 from proxy.compaction.job import Compactor
+from proxy.core.anchors import Anchors
 from proxy.core.known import Known
 from proxy.core.meter import Meter, parts
 from proxy.core.transcript import Envelope, Item
@@ -154,6 +155,7 @@ class House:
     measures: Measures = field(default_factory=Measures)
     ladder: Ladder = field(default_factory=Ladder)
     flights: Flights[Completion | None] = field(default_factory=Flights)
+    anchors: Anchors = field(default_factory=Anchors)
     aside: Aside = field(default_factory=Aside)
     #: Who takes leases: this process.
     owner: str = field(default_factory=lambda: secrets.token_hex(8))

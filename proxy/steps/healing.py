@@ -59,6 +59,7 @@ def _concluded(house: House, turn: Turn, known: Size, sight: Sight, delivered: D
     usage = turn.dialect.usage(tail, sse=sse) if tail else None
     if usage is not None and sight.estimate and turn.may_write:
         house.learning.calibration(turn.keys, usage.prompt / sight.estimate)
+        house.anchors.put(turn.conversation, turn.transcript, usage.prompt / sight.estimate)
     if usage is not None:
         after_reply(house, turn, known, sight, usage.prompt + usage.completion)
 

@@ -89,6 +89,8 @@ class Sight:
 def size(house: House, turn: Turn) -> Size:
     """Find what the upstream's window asks of this turn; starts asking what is not known."""
     learned = house.learning.known(turn.keys)
+    anchor = house.anchors.get(turn.conversation, turn.transcript)
+    learned = learned if anchor is None else replace(learned, calibration=anchor)
     upstream = house.settings.upstreams[turn.destination.name]
     window = house.windows.known(upstream, turn.model, headers=asking(turn), learned=learned.limit)
     if window is not None and window.source == "learned" and house.once(f"{turn.keys.limit} {window.tokens}"):

@@ -13,14 +13,14 @@ from proxy.core.overflow import Kind, Verdict, classify
 from proxy.core.surface import raw_projection
 from proxy.house import House
 from proxy.steps.healing import broken_off, concluded, retire, taught
-from proxy.steps.sight import Sight, Size, unseen
+from proxy.steps.sight import Sight, Size, size, unseen
 from proxy.steps.turn import Turn
 from proxy.store import Entry, Record
 from proxy.surfaces import Applied
 from proxy.upstream import Delivered, Overflowed, Refused
 from proxy.upstream.reply import Reply, Tail, chunks_of
-from tests.houses import seen
-from tests.phrases import ERROR_FRAME, OK, delta
+from tests.houses import seen, turned
+from tests.phrases import ERROR_FRAME, HISTORY, OK, body, delta
 
 OTHER = Verdict(kind=Kind.OTHER, rule="test")
 ENTRY = Entry(generation=1, operation="op", digest=b"", covered=1, base=0, model="m", window=0, before=9, after=1, at=0)
@@ -207,3 +207,16 @@ async def test_a_fault_in_learning_is_counted_and_raises_nothing(house: House, t
     ended = reply(body=OK.body)
     concluded(house, broken, Size(), carrying(house, turn), Delivered(reply=ended), ended)
     assert house.internal_faults == 1
+
+
+async def test_a_dialogue_is_measured_as_the_upstream_counted_it(house: House, turn: Turn) -> None:
+    """Its next turns by its own last count, an unrelated one by what all replies taught."""
+    credential = dict(turn.passage.call.headers)["Authorization"]
+    for one, counted in ((turn, 1_500), (turned(house, body(*HISTORY[1:])), 500)):
+        usage = {"prompt_tokens": counted, "completion_tokens": 1, "total_tokens": counted + 1}
+        ended = reply(body=json.dumps({"choices": [], "usage": usage}).encode())
+        concluded(house, one, Size(), carrying(house, one, None), Delivered(reply=ended), ended)
+    later = turned(house, body(*HISTORY, HISTORY[1]), credential=credential)
+    other = turned(house, body(*HISTORY[2:]), credential=credential)
+    assert size(house, later).learned.calibration == pytest.approx(1.5)
+    assert 0.5 < size(house, other).learned.calibration < 1.5
