@@ -13,6 +13,7 @@ from pathlib import Path
 
 import platformdirs
 
+from proxy.compaction.aside import Aside
 from proxy.compaction.builtin import Builtin
 from proxy.compaction.job import Compactor
 from proxy.compaction.landing import landed
@@ -62,9 +63,9 @@ async def opened(settings: Settings) -> AsyncIterator[House]:
 async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Compactor) -> AsyncIterator[House]:
     ledger = _ledger(settings, url, secret)
     client = _client(settings)
-    background, measures = Background(), Measures()
+    background, aside, measures = Background(), Aside(), Measures()
     resolved = policies(settings)
-    windows = Windows(resolved, _asking(client, settings))
+    windows = Windows(resolved, _asking(client))
     try:
         await ledger.start()
         await asyncio.gather(asyncio.to_thread(count_with, "o200k_base"), windows.warm())
@@ -80,10 +81,12 @@ async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Com
             learning=Learning(ledger, background.spawn),
             secret=secret,
             background=background,
+            aside=aside,
             measures=measures,
             summaries=asyncio.Semaphore(settings.defaults.summary.max_concurrent),
         )
     finally:
+        await aside.abandon()
         await background.close(_BACKGROUND_WAIT)
         await landed(_BACKGROUND_WAIT)
         measures.close()
@@ -185,12 +188,11 @@ def _peers(settings: Settings) -> dict[str, Peer]:
     }
 
 
-def _asking(client: Client, settings: Settings) -> Ask:
-    """Make the door through which windows are asked for: only ever of configured upstreams."""
+def _asking(client: Client) -> Ask:
+    """Make the door through which windows are asked for: each question goes through the upstream it is about."""
 
-    async def ask(method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
-        name = next(name for name, known in settings.upstreams.items() if _origin(url) == _origin(known.base_url))
-        call = Call(upstream=name, method=method, url=url, headers=headers, body=body)
+    async def ask(upstream: str, method: str, url: str, headers: Headers, body: bytes) -> tuple[int, bytes]:
+        call = Call(upstream=upstream, method=method, url=url, headers=headers, body=body)
         try:
             answered = await client.ask(call, within=_ASK_WAIT)
         except UpstreamError:
@@ -198,11 +200,6 @@ def _asking(client: Client, settings: Settings) -> Ask:
         return answered.status, answered.body
 
     return ask
-
-
-def _origin(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def _compactor(name: str) -> Compactor:

@@ -6,19 +6,20 @@ of a conversation is ever a field (rule 13.2).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 import time
 import traceback
-from typing import TextIO
+from typing import Any, TextIO
 
-__all__ = ["configure", "emit", "place", "unserved"]
+__all__ = ["configure", "emit", "ended", "place", "unhandled", "unserved"]
 
 _LOG = logging.getLogger("carryon")
 #: Attributes every record has: all others were given as `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "event", "taskName"}
-#: Loggers that print what clients sent.
+#: Loggers that print what clients sent. What `asyncio` has to say of failures comes through `unhandled` instead.
 _SILENT = ("aiohttp.access", "aiohttp.server", "asyncio")
 
 #: Characters of a field; the place of a fault may need many.
@@ -49,6 +50,22 @@ def place(error: BaseException | None) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__module__}.{type(error).__qualname__} at {where}"
+
+
+def ended(task: asyncio.Task[Any]) -> None:
+    """Log the failure of a task that nobody waits for; a callback for `add_done_callback`."""
+    if not task.cancelled() and task.exception() is not None:
+        emit("background-failed", level=logging.ERROR, error=place(task.exception()))
+
+
+def unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log a failure that came up where nobody waits, a loop's exception handler.
+
+    Without an exception it is no failure (a connection that its owner forgot), and its words may hold content.
+    """
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        emit("background-failed", level=logging.ERROR, error=place(error))
 
 
 def configure(form: str, level: str, stream: TextIO | None = None) -> None:

@@ -1,16 +1,18 @@
-"""Fixtures for every test: a free port, a wait that ends, a real Valkey on a Unix socket."""
+"""Fixtures for every test: a free port, a wait that ends, a real Valkey on a Unix socket and a ledger on it."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
 from proxy.store.binary import find_server
+from tests.compaction.ledgers import Accidental
 from tests.store.servers import Server
 
 
@@ -47,3 +49,17 @@ def valkey() -> Iterator[Server]:
     server = Server(find_server())
     yield server
     server.stop()
+
+
+@pytest.fixture
+async def ledger(valkey: Server) -> AsyncIterator[Accidental]:
+    """A real ledger of the test's own, whose calls may meet with accidents."""
+    found = Accidental(valkey.url)
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+def conversation() -> str:
+    """One that nothing is stored of."""
+    return f"{secrets.token_hex(16)}.{secrets.token_hex(16)}"

@@ -11,9 +11,11 @@ import pytest
 from proxy.boot import _asking, _secret, opened, state_dir
 from proxy.compaction.job import Job
 from proxy.errors import ConfigError
+from proxy.house import policies
 from proxy.settings import Settings, load
 from proxy.store import StoreConfigError
 from proxy.upstream import Answered, Call, UpstreamError
+from proxy.windows import Windows
 from tests.houses import seen, turned
 from tests.phrases import LONG
 from tests.sockets import raw_upstream, reply
@@ -104,13 +106,16 @@ class Door:
 
 
 async def test_a_window_is_asked_through_the_upstream_it_is_of() -> None:
-    """By the whole origin: a port that begins like another is another upstream. A failure is status 0."""
+    """By its name: of two with one address the second keeps its own proxy and authorities. A failure is status 0."""
     door = Door()
-    upstreams = {"a": "http://h.test:80/v1", "b": "http://h.test:8080/v1"}
-    ask = _asking(door, Settings.model_validate({"upstreams": upstreams}))  # type: ignore[arg-type]
-    assert await ask("GET", "http://h.test:8080/v1/models", (), b"") == (200, b"{}")
-    assert await ask("GET", "http://h.test:80/props", (), b"") == (0, b"")
-    assert door.asked == ["b", "a"]
+    upstreams = {"a": "http://h.test/v1", "b": {"base_url": "http://h.test/v1", "proxy": "http://way.test:3128"}}
+    given = Settings.model_validate({"upstreams": upstreams})
+    windows = Windows(policies(given), _asking(door))  # type: ignore[arg-type]
+    for upstream in reversed(given.upstreams.values()):
+        assert await windows.ask(upstream, "m") is None
+    assert door.asked == [*3 * ["b"], *3 * ["a"]]
+    assert await _asking(door)("a", "GET", "http://h.test/props", (), b"") == (0, b"")  # type: ignore[arg-type]
+    await windows.close()
 
 
 def settings(state: Path, **given: object) -> Settings:
@@ -189,7 +194,7 @@ async def test_a_compactor_comes_from_an_entry_point(tmp_path: Path, monkeypatch
         assert type(house.compactor).__name__ == "Other"
 
 
-@pytest.mark.parametrize(("name", "cure"), [("broken", "mend its package"), ("absent", "builtin, or one of: broken")])
+@pytest.mark.parametrize(("name", "cure"), [("broken", "mend its package"), ("absent", "write builtin or broken")])
 async def test_a_compactor_that_cannot_be_had_is_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cure: str
 ) -> None:

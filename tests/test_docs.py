@@ -7,8 +7,11 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard, get_args
 
 import pytest
+
+from proxy.upstream import ErrorKind
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -117,6 +120,20 @@ def test_no_text_points_at_a_document_that_is_not_here() -> None:
     assert found == []
 
 
+#: Files of `proxy/` that another file's tests test, and why. A package's `__init__.py` holds names, protocols and plain
+#: data, which are tested where they are used.
+_TESTED_ELSEWHERE: dict[str, str] = {}
+
+
+def test_every_file_has_the_tests_that_bear_its_name() -> None:
+    """`proxy/a/b.py` is tested by `tests/a/test_b.py`: whoever changes the one finds the other."""
+    files = {path.relative_to(ROOT / "proxy") for path in (ROOT / "proxy").rglob("*.py")}
+    named = {path for path in files if path.name != "__init__.py"}
+    assert len(named) > 80
+    lone = {str(path) for path in named if not (ROOT / "tests" / path.with_name(f"test_{path.name}")).is_file()}
+    assert lone == set(_TESTED_ELSEWHERE)
+
+
 # --- words that operators meet ------------------------------------------------------------------------
 
 
@@ -154,7 +171,7 @@ def _reasons(kind: str) -> set[str]:
 
 
 #: Functions that choose among reasons, by what they return or from which pairs they take it.
-_DECIDES = {"refused": ("_hindrance", "authorise"), "skip": ("_may",)}
+_DECIDES = {"refused": ("_hindrance", "authorise"), "skip": ("hindered",)}
 _ARGUMENTS = {"refused": ("Denied", "denied"), "skip": ("replace",)}
 
 
@@ -201,6 +218,28 @@ def test_every_answer_of_our_own_is_explained() -> None:
     codes = {code for tree in _trees("**/*.py") for code in _codes(tree)}
     page = (ROOT / "docs" / "operations.md").read_text()
     assert {code for code in codes if f"`{code}" not in page} == set()
+
+
+def test_every_way_in_which_an_upstream_fails_is_explained() -> None:
+    """With its code: the kind in capitals."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert {kind for kind in get_args(ErrorKind) if f"`PROXY_UPSTREAM_{kind.upper()}`" not in page} == set()
+
+
+def test_every_field_of_a_request_is_explained() -> None:
+    """What the log's line of a request may hold, and nothing else."""
+    calls = [
+        node for tree in _trees("steps/report.py", "events.py") for node in ast.walk(tree) if _logs_a_request(node)
+    ]
+    fields = {word.arg for call in calls for word in call.keywords} - {"level"}
+    sections = re.split(r"^## ", (ROOT / "docs" / "operations.md").read_text(), flags=re.MULTILINE)
+    (section,) = (section for section in sections if section.startswith("The fields of a request"))
+    rows = re.findall(r"^\| ((?:`[a-z]+`(?:, )?)+) \|", section, re.MULTILINE)
+    assert {word for row in rows for word in re.findall(r"`([a-z]+)`", row)} == fields
+
+
+def _logs_a_request(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("emit") and "request" in _words(node.args[0])
 
 
 def _codes(tree: ast.AST) -> Iterator[str]:

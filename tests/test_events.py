@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
 import json
 import logging
@@ -10,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.events import configure, emit, place, unserved
+from proxy.events import configure, emit, ended, place, unhandled, unserved
 
 
 @pytest.fixture(autouse=True)
@@ -145,4 +147,47 @@ def test_a_request_that_goes_nowhere_has_the_line_of_a_request() -> None:
     assert [(one["event"], one["level"], one["status"], one.get("error")) for one in found] == [
         ("request", "warning", 413, "PROXY_BODY_TOO_LARGE"),
         ("request", "info", 499, None),
+    ]
+
+
+async def _fails() -> None:
+    raise ValueError("secret")
+
+
+def _failures(out: io.StringIO) -> list[str]:
+    assert "secret" not in out.getvalue()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {(line["event"], line["level"]) for line in lines} <= {("background-failed", "error")}
+    return [line["error"] for line in lines]
+
+
+async def test_a_task_that_nobody_waits_for_tells_its_failure() -> None:
+    """Where it came up, once; one that was cancelled or did its work has nothing to tell."""
+    out = logged()
+    tasks = [asyncio.ensure_future(work) for work in (_fails(), asyncio.sleep(60), asyncio.sleep(0))]
+    for task in tasks:
+        task.add_done_callback(ended)
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    await asyncio.sleep(0)
+    (error,) = _failures(out)
+    assert error.startswith("builtins.ValueError at test_events.py:")
+
+
+async def test_what_fails_where_nobody_looks_is_in_the_log() -> None:
+    """A forgotten task, a callback: asyncio's own words are muted, they may hold content."""
+    out = logged()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(unhandled)
+    task = asyncio.ensure_future(_fails())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    loop.call_soon(json.loads, "secret")
+    loop.call_exception_handler({"message": "Unclosed connection of secret"})
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [error.partition(" ")[0] for error in _failures(out)] == [
+        "builtins.ValueError",
+        "json.decoder.JSONDecodeError",
     ]

@@ -41,7 +41,7 @@ def serve(settings: Settings, source: str, say: Say) -> bool:
     runner = asyncio.Runner(loop_factory=_loop_factory())
     try:
         whole = runner.run(_served(settings, source, say))
-    except asyncio.CancelledError:  # a signal while starting: no request was accepted yet
+    except asyncio.CancelledError:  # a signal while starting: nothing listened yet
         whole = True
     finally:
         _closed(runner, 0 if whole else 1)
@@ -69,7 +69,12 @@ def _exit(code: int) -> None:
 
 
 async def _served(settings: Settings, source: str, say: Say) -> bool:
-    """Start, serve, stop. A signal ends the start; while stopping it changes nothing: the store must be left whole."""
+    """Start, serve, stop.
+
+    A signal ends the start as long as nothing listens, the serving afterwards; while stopping it changes nothing: the
+    store must be left whole.
+    """
+    asyncio.get_running_loop().set_exception_handler(events.unhandled)
     starting = asyncio.current_task()
     on_signals(starting.cancel if starting else _ignored, *_SIGNALS)
     async with opened(settings) as house:
@@ -79,18 +84,14 @@ async def _served(settings: Settings, source: str, say: Say) -> bool:
             degraded=lambda: ("redis",) if house.ledger.away else (),
             on_fault=lambda: house.fault("the door"),
         )
-        try:
-            port = await _listening(server.listen, "listen", settings.listen.host, settings.listen.port)
+
+        async def begin() -> None:
             admin = await _probing(server, settings)
-        except ConfigError:
-            await server.close()
-            raise
-        for line in _found(settings, source, house, port, admin):
-            say(line)
-        try:
-            return await server.run(waiting=lambda count, which: say(_waiting(settings, count, which)))
-        finally:
-            on_signals(_ignored, *_SIGNALS)
+            port = await _listening(server.listen, "listen", settings.listen.host, settings.listen.port)
+            for line in _found(settings, source, house, port, admin):
+                say(line)
+
+        return await server.run(begin, waiting=lambda count, which: say(_waiting(settings, count, which)))
 
 
 def on_signals(act: Callable[[], object], *signals: signal.Signals) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -117,14 +117,17 @@ class Server:
 
     async def run(
         self,
+        begin: Callable[[], Awaitable[object]] | None = None,
         *,
         signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT),
         waiting: Callable[[int, signal.Signals], None] = lambda _count, _which: None,
     ) -> bool:
         """Serve until a signal, then drain and close. A second signal cuts the drain short.
 
+        `begin` opens the listeners: signals are caught by then, so that none costs an accepted request its answer.
+        They stay caught until the loop is closed, and change nothing any more once the drain has ended.
         `waiting` is told how many requests are still open and which signal came, where there are any.
-        Returns whether every request ended by itself.
+        Returns whether every request ended by itself. Raises what `begin` does, and closes what it had opened.
         """
         loop = asyncio.get_running_loop()
         now = asyncio.Event()
@@ -143,6 +146,8 @@ class Server:
         for which in signals:
             loop.add_signal_handler(which, caught, which)
         try:
+            if begin is not None:
+                await begin()
             which = await stop
             if self.active:
                 with suppress(OSError):  # a terminal that is gone must not cost the requests their end
@@ -150,18 +155,16 @@ class Server:
             return await self._drain_or(now)
         finally:
             await self.close()
-            for which in signals:
-                loop.remove_signal_handler(which)
 
     async def _drain_or(self, now: asyncio.Event) -> bool:
         draining = asyncio.ensure_future(self.drain())
         cut = asyncio.ensure_future(now.wait())
-        await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
-        cut.cancel()
-        if draining.done():
-            return draining.result()
-        draining.cancel()
-        return False
+        try:
+            await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
+            return draining.done() and draining.result()
+        finally:
+            cut.cancel()
+            draining.cancel()
 
 
 async def _open(runner: web.ServerRunner, host: str, port: int, *, sock: socket.socket | None, reuse_port: bool) -> int:

@@ -92,7 +92,7 @@ def size(house: House, turn: Turn) -> Size:
     anchor = house.anchors.get(turn.conversation, turn.transcript)
     learned = learned if anchor is None else replace(learned, calibration=anchor)
     upstream = house.settings.upstreams[turn.destination.name]
-    window = house.windows.known(upstream, turn.model, headers=asking(turn), learned=learned.limit)
+    window = house.windows.known(upstream, turn.model, headers=asking(turn), learned=learned.limit, tenant=turn.tenant)
     if window is not None and window.source == "learned" and house.once(f"{turn.keys.limit} {window.tokens}"):
         events.emit("limit-learned", upstream=turn.destination.name, model=turn.model, limit=window.tokens)
     if window is None and not house.windows.asking(upstream, turn.model):

@@ -86,12 +86,13 @@ def _spellings(model: str) -> Iterator[str]:
 
 
 def _report(entry: object) -> Reported | None:
-    if not isinstance(entry, dict) or entry.get("mode") not in _MODES:
+    if not isinstance(entry, dict) or str(entry.get("mode")) not in _MODES:
         return None
     tokens, output = entry.get("max_input_tokens"), entry.get("max_output_tokens")
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1024:
         return None
-    is_input = entry.get("litellm_provider") in _INPUT_PROVIDERS or (tokens, output) in _INPUT_PAIRS
+    is_pair = isinstance(output, int) and (tokens, output) in _INPUT_PAIRS
+    is_input = is_pair or str(entry.get("litellm_provider")) in _INPUT_PROVIDERS
     kind: WindowKind = "input" if is_input else "total"
     return Reported(tokens=tokens, kind=kind, adds_output=kind == "total")
 

@@ -1,7 +1,8 @@
 """What an upstream's reply says of its windows: a table of shapes. Pure.
 
-Each reader takes a reply and the model asked for, and returns reports by model name; empty where the
-reply tells nothing. A window is never read from what the model was trained with.
+Each reader takes a reply and the model asked for, and returns reports by model name (`EVERY`: whatever the
+model is called); empty where the reply tells nothing, and nothing that a server can answer makes it raise.
+A window is never read from what the model was trained with.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from proxy.policy import WindowKind
 
-__all__ = ["Reported", "listed", "props", "running", "shown"]
+__all__ = ["EVERY", "Reported", "is_name", "listed", "props", "running", "shown"]
 
 #: Numbers outside these bounds are no windows.
 _LEAST, _MOST = 128, 100_000_000
-#: At most so many models of one list are read.
+#: At most so many models of one list are read, and so many names of them.
 _LISTED = 2048
-_NUM_CTX = re.compile(r"^\s*num_ctx\s+(\d{1,10})\s*$", re.MULTILINE)
+#: No model is called by more characters.
+_LONGEST = 512
+#: Within its line: blanks that may be line ends as well would be tried anew from each of them.
+_NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)
+#: No name: the key of a report that holds whatever the model is called.
+EVERY = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +60,14 @@ _SHAPES: tuple[tuple[tuple[str, ...], WindowKind, bool], ...] = (
 )
 
 
-def listed(data: bytes, model: str) -> dict[str, Reported]:
+def is_name(value: object) -> bool:
+    """Whether a server can know a model by this name; what is no text for JSON cannot even be asked for."""
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST:
+        return False
+    return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def listed(data: bytes, _model: str) -> dict[str, Reported]:
     """Read `GET /v1/models`. A llama.cpp server that serves one model serves it under every name."""
     reply = _decoded(data)
     entries = reply if isinstance(reply, list) else _at(reply, ("data",)) or _at(reply, ("models",))
@@ -63,11 +77,11 @@ def listed(data: bytes, model: str) -> dict[str, Reported]:
     for entry in entries[:_LISTED]:
         report = _entry(entry)
         if report is not None:
-            for name in _names(entry):
+            for name in islice(_names(entry), _LISTED - len(reports)):
                 reports.setdefault(name, report)
     only = _entry(entries[0]) if len(entries) == 1 else None
     if only is not None and _at(entries[0], ("meta", "n_ctx")) is not None:
-        reports.setdefault(model, only)
+        reports[EVERY] = only
     return reports
 
 
@@ -83,14 +97,14 @@ def _names(entry: object) -> Iterator[str]:
     """Yield the names under which a model is asked for."""
     aliases = _at(entry, ("aliases",))
     for name in (_at(entry, ("id",)), _at(entry, ("name",)), *(aliases if isinstance(aliases, list) else ())):
-        if isinstance(name, str) and name:
-            yield name.removeprefix("models/")
+        if isinstance(name, str) and is_name(bare := name.removeprefix("models/")):
+            yield bare
 
 
-def props(data: bytes, model: str) -> dict[str, Reported]:
+def props(data: bytes, _model: str) -> dict[str, Reported]:
     """Read llama.cpp's `GET /props`: the context of one slot, whatever the model is called."""
     tokens = _tokens(_at(_decoded(data), ("default_generation_settings", "n_ctx")))
-    return {} if tokens is None else {model: Reported(tokens=tokens, adds_output=False)}
+    return {} if tokens is None else {EVERY: Reported(tokens=tokens, adds_output=False)}
 
 
 def shown(data: bytes, model: str) -> dict[str, Reported]:
@@ -114,8 +128,8 @@ def running(data: bytes, model: str) -> dict[str, Reported]:
     entries = _at(_decoded(data), ("models",))
     for entry in entries if isinstance(entries, list) else ():
         tokens = _tokens(_at(entry, ("context_length",)))
-        names = {_at(entry, ("name",)), _at(entry, ("model",))}
-        if tokens is not None and names & {model, f"{model}:latest"}:
+        named = [_at(entry, ("name",)), _at(entry, ("model",))]
+        if tokens is not None and (model in named or f"{model}:latest" in named):
             return {model: Reported(tokens=tokens, adds_output=False)}
     return {}
 
@@ -134,7 +148,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _tokens(value: object) -> int | None:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return int(str(value)) if whole and _LEAST <= int(str(value)) <= _MOST else None
+    """A whole number within the bounds, however it is spelt: `65536.0` is one, `"65536"` and `true` are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _LEAST <= value <= _MOST:
+        return None
+    return int(value) if value == int(value) else None

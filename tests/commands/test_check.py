@@ -128,6 +128,44 @@ def test_the_numbers_of_a_window_are_printed_as_one_reckons_them(
     ]
 
 
+def test_mistakes_are_json_where_json_was_asked_for(tmp_path: Path) -> None:
+    """All of them, with the fields that the text has; still exit 2."""
+    file = tmp_path / "carryon.yaml"
+    file.write_text("listen:\n  prot: 1\nredis: {timeout: 5}\n")
+    done = run("check", "--json", file)
+    assert (done.code, done.err) == (2, "")
+    first, second = json.loads(done.out)["mistakes"]
+    assert first == {
+        "file": str(file),
+        "line": 2,
+        "key": "listen.prot",
+        "message": "is not a key of the configuration",
+        "cure": "write port, or remove it",
+    }
+    assert (second["key"], second["line"]) == ("redis.timeout", 3)
+    absent = json.loads(run("check", "--json", tmp_path / "absent.yaml").out)["mistakes"]
+    assert [(one["file"], one["line"], one["key"]) for one in absent] == [(str(tmp_path / "absent.yaml"), None, "")]
+
+
+def test_what_a_policy_says_otherwise_is_spelled_as_a_file_spells_it(tmp_path: Path) -> None:
+    """Key by key, against the defaults as they ship; a threshold only where no window turns it into tokens."""
+    file = tmp_path / "carryon.yaml"
+    file.write_text(
+        "defaults: {summary: {method: outline}}\n"
+        "models:\n"
+        "  - {model: m, threshold_ratio: 0.5, auto: false, summary: {timeout: 10s}, pins: {patterns: [x]}}\n"
+        "  - {model: n, threshold_ratio: 0.5, context_window: 4096, prune: {exempt_tools: [t]}}\n"
+        "  - {model: o, like: gpt-4o}\n"
+    )
+    rows = run("check", file).out.split("model      openai / ")[1:]
+    assert [row.splitlines()[-1].strip() for row in rows] == [
+        'auto false, threshold_ratio 0.5, summary.method outline, summary.timeout 10s, pins.patterns ["x"]',
+        'summary.method outline, prune.exempt_tools ["t"]',
+        "like gpt-4o, summary.method outline",
+        "summary.method outline",
+    ]
+
+
 _BUDGETS = st.fixed_dictionaries(
     {},
     optional={

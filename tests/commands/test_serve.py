@@ -131,6 +131,46 @@ async def test_a_signal_loses_no_accepted_request(
             assert await ending == 0
 
 
+#: `carryon serve`, whose first client asks as soon as it can, right before a SIGTERM, while the start goes on.
+HASTY = """
+import asyncio, os, signal, socket, sys, threading
+from proxy.cli import main
+from proxy.server.lifecycle import Server
+
+listen, listen_admin = Server.listen, Server.listen_admin
+
+def heard(peer):
+    print("heard", peer.recv(100).partition(b"\\r\\n")[0], flush=True)
+
+async def hasty(self, *where):
+    port = await listen(self, *where)
+    peer = socket.create_connection(("127.0.0.1", port))
+    peer.sendall(b"GET /v1/models HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n")
+    threading.Thread(target=heard, args=(peer,)).start()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    return port
+
+async def noted(self, *where):
+    print("probes first", flush=True)
+    return await listen_admin(self, *where)
+
+Server.listen, Server.listen_admin = hasty, noted
+sys.argv = ["carryon", *sys.argv[1:]]
+main()
+"""
+
+
+async def test_a_signal_at_the_moment_it_listens_loses_no_request(tmp_path: Path, state: Path) -> None:
+    """The probes answer first, signals are caught by then: whoever got through is answered before it ends."""
+    async with raw_upstream(reply(b'{"ok": true}')) as up:
+        command = [sys.executable, "-c", HASTY, *served(upstream=f"{up.url}/v1")]
+        with running(log=tmp_path / "log", command=command, environ=at(state)) as carryon:
+            code = await asyncio.to_thread(carryon.process.wait, 40)
+            assert "probes first\nheard b'HTTP/1.1 200 OK'" in carryon.said
+            assert code == 0
+
+
 def test_a_second_one_shares_the_embedded_store(tmp_path: Path, state: Path) -> None:
     """Two proxies, one server; the first to leave takes nothing away, the last one stops it."""
     with (
@@ -193,7 +233,7 @@ def test_a_state_directory_that_cannot_be_written_is_exit_2(tmp_path: Path) -> N
     done = run(*served(), environ=at(tmp_path / "file" / "state"))
     assert done.code == 2
     assert f"cannot make {tmp_path}/file/state/store" in done.said
-    assert "Set state_dir" in done.said
+    assert "cure: set state_dir" in done.said
 
 
 def test_another_secret_than_the_replicas_is_exit_2(valkey: Server, state: Path) -> None:
@@ -205,7 +245,7 @@ def test_another_secret_than_the_replicas_is_exit_2(valkey: Server, state: Path)
         valkey.client().delete("carryon:1:secret")
     assert done.code == 2
     assert "another `secret`" in done.said
-    assert "Give every replica the same" in done.said
+    assert "cure: give every replica the same" in done.said
 
 
 def test_redis_away_is_ready_but_degraded(tmp_path: Path) -> None:
@@ -215,7 +255,7 @@ def test_redis_away_is_ready_but_degraded(tmp_path: Path) -> None:
     with running(*served("--window", "2048"), log=tmp_path / "log", environ=environ) as carryon:
         url = carryon.ready()
         (admin,) = re.findall(r"probes +(\S+)", carryon.said)
-        assert asked(admin) == {"status": "ready", "degraded": []}
+        assert asked(admin) == {"status": "ready", "degraded": ["redis"]}, "the start has found it away"
         for _ in range(3):
             posted = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode())  # noqa: S310 - our own address
             with pytest.raises(urllib.error.HTTPError, match="502"):

@@ -197,3 +197,60 @@ async def test_with_nothing_open_nothing_is_waited_for() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running is True
     assert told == []
+
+
+async def test_a_signal_is_caught_before_the_first_request_can_come() -> None:
+    """One that comes while the listeners are opened: what was accepted by then is answered, then it ends."""
+    server, asked = Server(echo, ServerBounds(linger=0.2)), socket.socket()
+
+    async def begin() -> None:
+        port = await server.listen()
+        asked.connect(("127.0.0.1", port))
+        asked.sendall(POST + b"abcd")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.05)
+
+    with asked:
+        async with asyncio.timeout(10):
+            assert await server.run(begin) is True
+        assert asked.recv(1_000).startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_a_start_that_fails_leaves_no_listener() -> None:
+    """The one that was open already is closed, and whoever started it is told."""
+    server = Server(Streams(), ServerBounds())
+    ports: list[int] = []
+
+    async def begin() -> None:
+        ports.append(await server.listen())
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await server.run(begin)
+    with pytest.raises(OSError):  # noqa: PT011 - refused or reset
+        await asyncio.open_connection("127.0.0.1", ports[0])
+
+
+async def test_a_signal_after_the_drain_does_not_end_the_process() -> None:
+    """Whoever called `run` still has to leave all else whole."""
+    server = Server(Streams(), ServerBounds())
+    running = asyncio.ensure_future(server.run(server.listen))
+    await until(lambda: server._runner.sites)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running is True
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(0)
+
+
+async def test_a_drain_that_is_cut_leaves_no_task() -> None:
+    """Nor one that its caller gave up."""
+    server = Server(Streams(), ServerBounds())
+    before = asyncio.all_tasks()
+    giving_up = asyncio.ensure_future(server._drain_or(asyncio.Event()))
+    await asyncio.sleep(0)
+    giving_up.cancel()
+    with suppress(asyncio.CancelledError):
+        await giving_up
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    await server.close()

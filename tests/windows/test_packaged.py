@@ -98,3 +98,13 @@ def test_without_litellm_the_table_is_empty(monkeypatch: pytest.MonkeyPatch) -> 
 def _tokens(table: Table, model: str, *places: str) -> int | None:
     found = table.find(model, places)
     return found.tokens if found else None
+
+
+@pytest.mark.parametrize("wrong", [[], {}, None, "x", -1, [[]]])
+def test_a_wrong_entry_costs_no_other_its_window(wrong: Any) -> None:
+    """One list where a word should be, and the rest of the table serves on."""
+    right = _chat(65_536)
+    entries = {f"wrong-{key}": {**right, key: wrong} for key in right} | {"wrong": wrong, "right": right}
+    found = Table(entries).find("right")
+    assert found is not None
+    assert found.tokens == 65_536

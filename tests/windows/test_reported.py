@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.windows.reported import Reported, listed, props, running, shown
+from proxy.windows.reported import EVERY, Reported, is_name, listed, props, running, shown
 
 
 def _list(*entries: dict[str, Any]) -> bytes:
@@ -43,8 +43,8 @@ def test_what_a_model_was_trained_with_is_not_its_window() -> None:
 
 def test_a_llama_server_with_one_model_serves_it_under_every_name() -> None:
     """It does not look at the name. A vLLM server does."""
-    assert listed(_list({"id": "file.gguf", "meta": {"n_ctx": 2048}}), "gpt-4o")["gpt-4o"].tokens == 2048
-    assert "gpt-4o" not in listed(_list({"id": "m", "max_model_len": 2048}), "gpt-4o")
+    assert listed(_list({"id": "file.gguf", "meta": {"n_ctx": 2048}}), "gpt-4o")[EVERY].tokens == 2048
+    assert set(listed(_list({"id": "m", "max_model_len": 2048}), "gpt-4o")) == {"m"}
 
 
 def test_gemini_lists_models_with_a_prefix() -> None:
@@ -74,7 +74,7 @@ def test_a_reply_that_tells_nothing_gives_nothing(data: bytes) -> None:
 def test_props_of_llama_name_the_context_of_one_slot() -> None:
     """For every name."""
     data = json.dumps({"default_generation_settings": {"n_ctx": 1024}, "total_slots": 1}).encode()
-    assert props(data, "any") == {"any": Reported(tokens=1024, adds_output=False)}
+    assert props(data, "any") == {EVERY: Reported(tokens=1024, adds_output=False)}
 
 
 def test_ollama_shows_num_ctx_or_else_what_the_model_can_hold() -> None:
@@ -97,3 +97,21 @@ def test_ollama_tells_with_what_context_a_model_is_loaded() -> None:
     ).encode()
     assert running(data, "llama3") == {"llama3": Reported(tokens=4096, adds_output=False)}
     assert running(data, "other") == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [("m", True), ("é" * 512, True), ("n" * 513, False), ("", False), ("\udc80", False), (None, False), (["m"], False)],
+)
+def test_a_name_is_a_text_of_bounded_length(value: Any, is_one: bool) -> None:  # noqa: FBT001 - pytest passes it by name
+    """Others are neither read out of an answer nor asked for."""
+    assert is_name(value) == is_one
+    data = json.dumps({"data": [{"id": value, "max_model_len": 4096}]}).encode()
+    assert (set(listed(data, "m")) == {value}) if is_one else (listed(data, "m") == {})
+
+
+def test_a_list_is_read_up_to_a_bound() -> None:
+    """Neither models nor the names of one are read without end."""
+    names = [f"m{number}" for number in range(5_000)]
+    assert len(listed(_list({"id": "m", "aliases": names, "max_model_len": 4096}), "m")) == 2_048
+    assert len(listed(_list(*({"id": name, "max_model_len": 4096} for name in names)), "m")) == 2_048

@@ -80,7 +80,10 @@ async def windows(clock: Clock) -> AsyncIterator[Callable[..., Windows]]:
     made: list[Windows] = []
     async with aiohttp.ClientSession() as session:
 
-        async def ask(method: str, url: str, headers: tuple[tuple[str, str], ...], body: bytes) -> tuple[int, bytes]:
+        async def ask(
+            upstream: str, method: str, url: str, headers: tuple[tuple[str, str], ...], body: bytes
+        ) -> tuple[int, bytes]:
+            assert upstream == "local"
             async with session.request(method, url, headers=headers, data=body or None, allow_redirects=False) as reply:
                 return reply.status, await reply.read()
 
@@ -205,7 +208,7 @@ async def test_a_failure_is_remembered_for_minutes(windows: Any, server: Server,
     assert known.tokens == 65536
 
 
-async def test_one_clients_bad_credential_blocks_the_others_for_seconds_only(
+async def test_a_bad_credential_blocks_its_own_client_for_seconds_only(
     windows: Any, server: Server, clock: Clock
 ) -> None:
     """A refusal of the credential says nothing of the model."""
@@ -213,10 +216,27 @@ async def test_one_clients_bad_credential_blocks_the_others_for_seconds_only(
     made, upstream = windows(), _upstream(server.url)
     await _settled(made, upstream, "m")
     server.replies = {"GET /v1/models": {"data": [{"id": "m", "max_model_len": 65536}]}}
+    assert await _settled(made, upstream, "m") is None
     clock.now = 31.0
     known = await _settled(made, upstream, "m")
     assert known is not None
     assert known.tokens == 65536
+
+
+async def test_two_upstreams_of_one_address_are_asked_each_by_itself(server: Server) -> None:
+    """They may differ in proxy, authorities and credential: what one was told is not the other's."""
+    asked: list[str] = []
+
+    async def ask(upstream: str, *_: object) -> tuple[int, bytes]:
+        asked.append(upstream)
+        return 200, b'{"data": [{"id": "m", "max_model_len": %d}]}' % (4096 * len(asked))
+
+    given = Settings.model_validate({"upstreams": {"a": server.url, "b": server.url}})
+    made = Windows(lambda *_: Policy(), ask, table=lambda: Table({}))
+    found = [await _settled(made, upstream, "m") for upstream in given.upstreams.values()]
+    assert asked == ["a", "b"]
+    assert [window and window.tokens for window in found] == [4096, 8192]
+    await made.close()
 
 
 async def test_an_old_answer_serves_while_it_is_asked_anew_and_when_that_fails(
@@ -255,8 +275,8 @@ async def test_invented_names_of_models_do_not_multiply_the_questions(windows: A
     assert (server.count("/v1/models"), server.count("/props")) == (1, 1)
 
 
-async def test_another_name_for_the_model_of_a_llama_server_is_asked_anew(windows: Any, server: Server) -> None:
-    """Its answer holds for every name, so a list just read is no reason to give up."""
+async def test_what_a_llama_server_told_holds_for_every_name(windows: Any, server: Server) -> None:
+    """It does not look at the name: one answer, which is asked for once."""
     server.replies["GET /v1/models"] = {"data": [{"id": "x", "meta": {"n_ctx_train": 8192}}]}
     server.replies["GET /props"] = {"default_generation_settings": {"n_ctx": 1024}}
     made, upstream = windows(), _upstream(server.url)
@@ -264,6 +284,7 @@ async def test_another_name_for_the_model_of_a_llama_server_is_asked_anew(window
         known = await _settled(made, upstream, name)
         assert known is not None
         assert known.tokens == 1024
+    assert server.count("/props") == 1
 
 
 async def test_an_alias_takes_the_window_of_the_model_it_is_like(windows: Any, server: Server) -> None:
@@ -299,8 +320,8 @@ async def test_a_learned_limit_is_a_window_where_nothing_else_is_known(windows: 
 
 async def test_a_door_that_fails_or_hangs_or_floods_harms_nobody(windows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking is a courtesy."""
-    monkeypatch.setattr("proxy.windows.windows.ASK_SECONDS", 0.02)
-    monkeypatch.setattr("proxy.windows.windows.REPLY_BYTES", 1000)
+    monkeypatch.setattr("proxy.windows.asking.ASK_SECONDS", 0.02)
+    monkeypatch.setattr("proxy.windows.asking.REPLY_BYTES", 1000)
     list_of_one = b'{"data": [{"id": "m", "max_model_len": 65536}]}'
 
     async def fails(*_: object) -> tuple[int, bytes]:
