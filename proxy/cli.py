@@ -37,18 +37,42 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _whole(text: str) -> int:
+    """Read a whole number of an option; what was typed is shown, as typed."""
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise typer.BadParameter(f"{text!r} is not a whole number; write it in digits, such as 4096")
+    return int(text)
+
+
+def _status(text: str | int) -> int:
+    """Read an HTTP status; the default comes by here too, as a number."""
+    if not re.fullmatch(r"[1-5][0-9][0-9]", str(text)):
+        raise typer.BadParameter(f"{text!r} is no HTTP status; write a number from 100 to 599")
+    return int(text)
+
+
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The YAML file (else CARRYON_CONFIG names it).")
 ]
 UpstreamOption = Annotated[
     str | None, typer.Option(help="The upstream's base URL, with or without /v1 (default https://api.openai.com/v1).")
 ]
-WindowOption = Annotated[int | None, typer.Option(help="Context window in tokens, for every model (else it is asked).")]
+WindowOption = Annotated[
+    int | None,
+    typer.Option(parser=_whole, metavar="<int>", help="Context window in tokens, for every model (else it is asked)."),
+]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on (default 127.0.0.1).")]
-PortOption = Annotated[int | None, typer.Option(help="Port to listen on (default 8787; 0 takes a free one).")]
+PortOption = Annotated[
+    int | None,
+    typer.Option(parser=_whole, metavar="<int>", help="Port to listen on (default 8787; 0 takes a free one)."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LinesOption = Annotated[bool, typer.Option("--jsonl", help="Read one answer per line: id, status, body, …")]
-StatusOption = Annotated[int, typer.Option(help="The HTTP status it came with.")]
+StatusOption = Annotated[
+    int,
+    typer.Option(parser=_status, metavar="<int>", help="The HTTP status it came with; 200 for an error inside a 200."),
+]
 CheckedFile = Annotated[Path, typer.Argument(help="The YAML file to check.")]
 AnswerFile = Annotated[
     Path | None, typer.Argument(help="A file with the error's body, or with lines; none or - reads standard input.")
@@ -67,10 +91,14 @@ _CHECK = """Examples:
 
 carryon check carryon.yaml
 
-carryon check --json carryon.yaml"""
+carryon check --json carryon.yaml
+
+Of the numbers it prints, all in tokens: threshold is where a conversation is packed, low_water what packing brings it \
+down to, tail its newest part that stays as it is, reserve what is kept free for the reply, surface the most that \
+stands in place of the rest."""
 _CLASSIFY = """Of what it prints, kind is what the error is, finer than the verdict: too long a context, too large an \
-output or body, a rate limit, other. compactable says whether packing the conversation can cure it: no where something \
-else is too long, such as the tools or a single message.
+output or body, a rate limit, other. compactable says whether packing the conversation may cure it: no for what is no \
+overflow, and where the error's own words say that the requested output fills the window.
 
 Examples:
 
@@ -143,7 +171,13 @@ def check(file: CheckedFile, *, as_json: JsonOption = False) -> None:
     """Check a configuration file and print the effective policy per model."""
     from proxy.commands.check import checked, shown  # noqa: PLC0415 - see the head of this file
 
-    found = checked(_settings(file))
+    try:
+        found = checked(_settings(file))
+    except ConfigError as error:
+        if not as_json:
+            raise
+        typer.echo(_json({"mistakes": [_fields(mistake) for mistake in error.mistakes]}))
+        raise typer.Exit(2) from None
     typer.echo(_json(found) if as_json else shown(found, str(file)))
 
 
@@ -198,9 +232,20 @@ def _placed(error: ConfigError | StoreConfigError, config: Path | None, given: M
     if isinstance(error, StoreConfigError):
         message, cure = [*re.split(r"\. (?=[A-Z])", str(error), maxsplit=1), ""][:2]
         key = next((key for key in _STORE_KEYS if key in message), "redis.url")
-        cure = cure.rstrip(".") or "mend it, or set state_dir or redis.url"
+        cure = (cure[:1].lower() + cure[1:]).rstrip(".") or "mend it, or set state_dir or redis.url"
         error = ConfigError(Mistake(key=key, message=message.removeprefix(f"{key}: ").rstrip("."), cure=cure))
     return located(error, config, os.environ, given)
+
+
+def _fields(mistake: Mistake) -> dict[str, str | int | None]:
+    """Return a mistake for JSON: `file` is None for what no file, variable or option says."""
+    return {
+        "file": mistake.file or None,
+        "line": mistake.line,
+        "key": mistake.key,
+        "message": mistake.message,
+        "cure": mistake.cure,
+    }
 
 
 def _source(config: Path | None) -> str:

@@ -32,7 +32,8 @@ def test_the_version_is_told() -> None:
         ("check", "carryon check carryon.yaml"),
         ("classify", "carryon classify --jsonl answers.jsonl"),
         ("classify", "kind is what the error is"),
-        ("classify", "compactable says whether"),
+        ("classify", "no for what is no overflow, and where the error's own words say that the requested output"),
+        ("check", "surface the most that stands in place of the rest"),
         ("serve", "default https://api.openai.com/v1"),
     ],
 )
@@ -65,6 +66,26 @@ def test_wrong_usage_is_exit_2_without_a_traceback(words: list[str]) -> None:
     done = run(*words)
     assert done.code == 2
     assert "carryon" in done.said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["serve", "--window", "4k"], "'4k' is not a whole number; write it in digits, such as 4096"),
+        (["serve", "--port", "8_787"], "'8_787' is not a whole number"),
+        (["serve", "--port", "70000"], "--port: listen.port: is more than 65535"),
+        (["serve", "--window", "4"], "--window: defaults.context_window: is less than 1024"),
+        (["serve", "--host", "a:1"], "--host: listen.host: is neither an address nor a name"),
+        (["classify", "--status", "9999"], "'9999' is no HTTP status; write a number from 100 to 599"),
+        (["classify", "--status", "many"], "'many' is no HTTP status"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_told_with_its_option(words: list[str], message: str) -> None:
+    """What was typed, and what to write."""
+    done = run(*words)
+    assert done.code == 2
+    assert message in " ".join(done.said.replace("│", " ").split())
+    assert words[1] in done.said
 
 
 def test_a_stream_that_cannot_spell_a_sign_shows_another() -> None:

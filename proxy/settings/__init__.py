@@ -2,7 +2,7 @@
 
 `units`, `urls` and `patterns` are the values people write, `shape` the names and defaults, `document` one YAML
 text, `layers` where values come from, `match` which policy holds for a model, `rules` what may not stand
-together, `load` the one door. For people: `docs/configuration.md`.
+together, `compactors` who can pack, `load` the one door. For people: `docs/configuration.md`.
 """
 
 from __future__ import annotations

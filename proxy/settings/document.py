@@ -44,7 +44,7 @@ Path_ = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value was written: a file with its line, `NAME` of the environment, or the command line.
+    """Where a value was written: a file with its line, `NAME` of the environment, or `--option`.
 
     `reference` is `env:NAME` or `file:/path` where the value was fetched from there; it is then never shown.
     """

@@ -112,11 +112,11 @@ def _typed(text: str, variable: str, path: Path_, layer: Layer) -> Any:
 
 
 def overrides(values: Mapping[str, Any]) -> Layer:
-    """Read the command line: dotted keys (`listen.port`) and typed values; None means not given."""
+    """Read the command line: dotted keys (`listen.port` of `--port`) and typed values; None means not given."""
     layer = Layer()
     for key, value in values.items():
         if value is not None:
-            _put(layer, tuple(key.split(".")), value, Origin(place="command line"))
+            _put(layer, tuple(key.split(".")), value, Origin(place=f"--{key.rpartition('.')[2]}"))
     return layer
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from proxy.errors import ConfigError, Mistake
-from proxy.settings import rules
+from proxy.settings import compactors, rules
 from proxy.settings.layers import Layer, Origin, Path_, environment, key_name, overrides, read_text, yaml_file
 from proxy.settings.shape import Settings
 
@@ -187,7 +187,8 @@ def _checked(layer: Layer, absent: Mapping[Path_, Mistake], file: str) -> Settin
         details = [(_path(detail["loc"]), dict(detail)) for detail in error.errors(include_url=False)]
         found += [_explained(at, detail, layer) for at, detail in details if at not in absent]
     if settings is not None and not absent:
-        found = [_mistake(layer.origins, w.at, w.message, w.cure, w.key or None) for w in rules.wrongs(settings)]
+        wrongs = (*rules.wrongs(settings), *compactors.absent(settings.compactor))
+        found = [_mistake(layer.origins, w.at, w.message, w.cure, w.key or None) for w in wrongs]
     if found or settings is None:
         raise ConfigError(*_placed(found, file))
     return settings
@@ -225,12 +226,16 @@ def _nearest(at: Path_, origins: dict[Path_, Origin]) -> str:
     name = str(at[-1])
     close = difflib.get_close_matches(name, names, n=1)
     above = [where for where, fields in _places() if name in fields]
+    longer = {field for _, fields in _places() for field in fields if field.endswith(f"_{name}")}
     variable = not _origin(origins, at).line and _origin(origins, at).place.startswith("CARRYON_")
     hint = "; nesting is written __" if variable else ""
     if close:
         return f"write {close[0]}, or remove it{hint}"
     if above:
         return f"move it: it stands in {' or in '.join(above)}{hint}"
+    if len(longer) == 1:
+        (full,) = longer
+        return f"write {full}, in {' or in '.join(where for where, fields in _places() if full in fields)}{hint}"
     return f"remove it; the keys here are {', '.join(names)}{hint}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from proxy.core.identity import CREDENTIAL_HEADERS
 from proxy.message import ANSWERED_HERE, HOP_BY_HOP
 from proxy.settings.match import is_glob, merged
-from proxy.settings.shape import ClientKey, ModelPolicy, PolicyShape, Settings, Summary, UpstreamSettings
+from proxy.settings.shape import ClientKey, ModelPolicy, PolicyShape, Settings, UpstreamSettings
 
 __all__ = ["MEMBERS", "Wrong", "is_loopback", "wrongs"]
 
@@ -82,17 +82,23 @@ def _lacking(settings: Settings) -> Iterator[Wrong]:
 def _lacking_in_policies(settings: Settings) -> Iterator[Wrong]:
     """The same, of what holds for a model."""
     for at, policy in _policies(settings):
-        if policy.pressure.after_reply:
-            yield Wrong(at=(*at, "pressure", "after_reply"), message=_LACKING, cure="write false, or remove it")
         if policy.compact_on_payload_too_large:
             yield Wrong(at=(*at, "compact_on_payload_too_large"), message=_LACKING, cure="write false, or remove it")
-        if policy.summary.background_timeout != Summary().background_timeout:
-            cure = "remove it; no summary is made in the background"
-            yield Wrong(at=(*at, "summary", "background_timeout"), message=f"another value {_LACKING}", cure=cure)
-        for name in ("upstream", "model"):
-            if getattr(policy.summary, name) is not None:
-                cure = "remove it; the conversation's own upstream and model write the summary"
-                yield Wrong(at=(*at, "summary", name), message=_LACKING, cure=cure)
+
+
+def _summariser(settings: Settings) -> Iterator[Wrong]:
+    """Who writes summaries: another upstream knows nothing of the conversation's model."""
+    for at, policy in _policies(settings):
+        upstream = policy.summary.upstream
+        if upstream is None:
+            continue
+        if upstream not in settings.upstreams:
+            cure = f"write one of {', '.join(settings.upstreams)}, or add it to upstreams"
+            yield Wrong(at=(*at, "summary", "upstream"), message=f"there is no upstream {upstream}", cure=cure)
+        if policy.summary.model is None and settings.defaults.summary.model is None:
+            cure = "name the model there that writes the summaries"
+            message = "is required with summary.upstream"
+            yield Wrong(at=(*at, "summary", "upstream"), key="summary.model", message=message, cure=cure)
 
 
 def _redis(settings: Settings) -> Iterator[Wrong]:
@@ -289,5 +295,5 @@ def _within(policy: PolicyShape) -> Iterator[tuple[str, str, str]]:
 
 _CHECKS: tuple[Callable[[Settings], Iterator[Wrong]], ...] = (
     _lacking, _lacking_in_policies, _redis, _ttl, _secret, _tenant, _upstreams, _client_keys, _listeners, _entries,
-    _doubled, _contradictions,
+    _summariser, _doubled, _contradictions,
 )  # fmt: skip
