@@ -90,6 +90,7 @@ class Walker:
     """One client: who it is, its history, and the histories it may go back to."""
 
     number: int
+    run: str
     chance: random.Random
     model: str = "near"
     session: str = ""
@@ -99,8 +100,8 @@ class Walker:
 
     @property
     def key(self) -> str:
-        """Two clients share each credential."""
-        return f"sk-walk-{self.number // 2}"
+        """Two clients share each credential, which no other run has."""
+        return f"sk-walk-{self.run}-{self.number // 2}"
 
     def move(self) -> str:
         """Change the history or who asks, as clients do; the name of the move."""
@@ -266,8 +267,8 @@ async def walk(upstream: Scribe, ledger: Server, tmp_path: Path) -> AsyncIterato
     assert not running.events("internal-fault")
 
 
-def _walkers(seed: int) -> list[Walker]:
-    return [Walker(number, random.Random(seed * 100 + number)) for number in range(_WALKERS)]
+def _walkers(seed: int, each: int) -> list[Walker]:
+    return [Walker(number, f"{seed}-{each}", random.Random(seed * 100 + number)) for number in range(_WALKERS)]
 
 
 def _told(walk: Walk, moves: Counter[str], wrong: list[str]) -> None:
@@ -282,7 +283,7 @@ async def test_wandering_clients_get_the_deepest_surface_of_their_own_history_an
     walk: Walk, each: int
 ) -> None:
     """One after the other, so that the model says exactly what must be stored and what must apply."""
-    walkers, moves, wrong = _walkers(1), Counter[str](), list[str]()
+    walkers, moves, wrong = _walkers(1, each), Counter[str](), list[str]()
     for _ in range(each):
         for walker in walkers:
             moves[walker.move()] += 1
@@ -295,7 +296,7 @@ async def test_wandering_clients_get_the_deepest_surface_of_their_own_history_an
 @pytest.mark.parametrize("each", [15, pytest.param(60, marks=pytest.mark.slow)])
 async def test_clients_that_wander_at_the_same_time_never_get_each_other_s_surface(walk: Walk, each: int) -> None:
     """All at once, two to a credential and a record: whatever wins, no body holds what its client did not say."""
-    walkers, moves, wrong = _walkers(2), Counter[str](), list[str]()
+    walkers, moves, wrong = _walkers(2, each), Counter[str](), list[str]()
 
     async def go(walker: Walker) -> None:
         for _ in range(each):
