@@ -200,6 +200,7 @@ class Walk:
         self.actions: Counter[str] = Counter()
         self.summaries = 0
         self._marks = itertools.count()
+        upstream.requests.clear()  # a walk before this one had the same marks
         for model in THRESHOLDS:
             upstream.summarisers[model] = self.witness.summarise
 
