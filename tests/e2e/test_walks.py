@@ -12,6 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,7 +215,10 @@ class Walk:
         assert reply.status == 200
         mine = [one for one in self._upstream.requests if ("x-mark", mark) in _lower(one)]
         self._upstream.requests.clear() if exactly else None
-        *asked, turn = mine
+        asked, (turn,) = (
+            [one for one in mine if one.asks_for_summary],
+            [one for one in mine if not one.asks_for_summary],
+        )
         self.actions[reply.action] += 1
         self.summaries += len(asked)
         seen = self.witness.judged(turn.body, sent)
@@ -255,13 +259,21 @@ def _lower(request: Request) -> set[tuple[str, str]]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def walk(upstream: Scribe, ledger: Server, tmp_path: Path) -> AsyncIterator[Walk]:
-    """A proxy with two models that pack early."""
+    """A proxy with two models that pack early, before a request is sent."""
+    async with _walk(upstream, ledger, tmp_path) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _walk(upstream: Scribe, ledger: Server, tmp_path: Path, **environment: str) -> AsyncIterator[Walk]:
     models = [
         {"model": name, "context_window": _WINDOW, "threshold_tokens": size, "retain_tokens": size // 5}
         for name, size in THRESHOLDS.items()
     ]
     (tmp_path / "carryon.yaml").write_text(json.dumps({"models": models}))
-    running = proxied(ledger, upstream.url, tmp_path, "--config", str(tmp_path / "carryon.yaml"), **PATIENT)
+    running = proxied(
+        ledger, upstream.url, tmp_path, "--config", str(tmp_path / "carryon.yaml"), **PATIENT, **environment
+    )
     async with Client(await running.start()) as client:
         yield Walk(client, upstream)
     assert await running.stop() == 0
@@ -297,7 +309,27 @@ async def test_wandering_clients_get_the_deepest_surface_of_their_own_history_an
 @pytest.mark.parametrize("each", [15, pytest.param(60, marks=pytest.mark.slow)])
 async def test_clients_that_wander_at_the_same_time_never_get_each_other_s_surface(walk: Walk, each: int) -> None:
     """All at once, two to a credential and a record: whatever wins, no body holds what its client did not say."""
-    walkers, moves, wrong = _walkers(2, each), Counter[str](), list[str]()
+    moves, wrong = await _at_once(walk, _walkers(2, each), each)
+    _told(walk, moves, wrong)
+    assert wrong == []
+    assert min(walk.actions[one] for one in ("pass", "pressure", "projected")) > each // 8
+
+
+async def test_what_is_packed_beside_the_requests_is_nobody_else_s_either(
+    upstream: Scribe, ledger: Server, tmp_path: Path
+) -> None:
+    """The same with packing in the background, which lands whenever it does."""
+    each = 20
+    beside = {"CARRYON_DEFAULTS__PRESSURE__AFTER_REPLY": "true"}
+    async with _walk(upstream, ledger, tmp_path, **beside) as walk:
+        moves, wrong = await _at_once(walk, _walkers(3, each), each)
+    _told(walk, moves, wrong)
+    assert wrong == []
+    assert min(walk.actions[one] for one in ("pass", "projected")) > each // 8
+
+
+async def _at_once(walk: Walk, walkers: list[Walker], each: int) -> tuple[Counter[str], list[str]]:
+    moves, wrong = Counter[str](), list[str]()
 
     async def go(walker: Walker) -> None:
         for _ in range(each):
@@ -305,6 +337,4 @@ async def test_clients_that_wander_at_the_same_time_never_get_each_other_s_surfa
             wrong.extend(await walk.step(walker, exactly=False))
 
     await asyncio.gather(*(go(walker) for walker in walkers))
-    _told(walk, moves, wrong)
-    assert wrong == []
-    assert min(walk.actions[one] for one in ("pass", "pressure", "projected")) > each // 8
+    return moves, wrong
