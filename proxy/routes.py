@@ -25,7 +25,6 @@ __all__ = [
     "NoRouteError",
     "Target",
     "address",
-    "asking",
     "choose",
     "client_name",
     "lend",
@@ -41,7 +40,8 @@ DIALECTS = {
 }
 #: What counts as REST without a leading `/v1`: these names, alone or with more below.
 BARE = re.compile(r"(?:chat/completions|responses|messages|models|embeddings)(?:/|$)")
-DEPLOYMENT = re.compile(r"openai/deployments/([^/]+)/(.+)")
+#: Azure's paths: a deployment of a model, or none (Responses, and all of its `v1`).
+AZURE = re.compile(r"openai/(?:deployments/([^/]+)/|(v1)/)?(.+)")
 #: Method and REST of what a lent key may be used for, besides the dialects' POSTs and `inject_paths`.
 LENT_FOR = frozenset({("POST", "messages/count_tokens"), ("POST", "responses/input_tokens"), ("POST", "embeddings")})
 DOTS = re.compile(rb"\.\.?(?:;.*)?", re.DOTALL)
@@ -112,7 +112,8 @@ class Address:
 
     `upstream` is the name after `/u/`. `rest` follows the base URL; None where the path goes to the
     origin as it came (`path`). `query` has no question mark. `dialect` is set for the POSTs that are
-    read whole. `deployment` is the model an `openai/deployments/<name>/` path names.
+    read whole. `deployment` is the model an `openai/deployments/<name>/` path names; `azure` is whether it is a
+    path that only Azure has.
     """
 
     method: str
@@ -122,6 +123,7 @@ class Address:
     rest: str | None = None
     dialect: str | None = None
     deployment: str | None = None
+    azure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +142,8 @@ def address(method: str, target: str) -> Address:
         raise NoRouteError("no such path")
     upstream, path = _named(path)
     rest = _rest(path)
-    deployment, operation = _deployment(path)
-    dialect = DIALECTS.get(operation or rest or "") if method == "POST" else None
+    found = AZURE.fullmatch(path[1:])
+    dialect = DIALECTS.get(found[3] if found else rest or "") if method == "POST" else None
     return Address(
         method=method,
         path=path,
@@ -149,7 +151,8 @@ def address(method: str, target: str) -> Address:
         upstream=upstream,
         rest=rest,
         dialect=dialect,
-        deployment=deployment,
+        deployment=unquote_to_bytes(found[1]).decode("utf-8", "replace") if found and found[1] else None,
+        azure=found is not None and not found[2],
     )
 
 
@@ -159,7 +162,7 @@ def choose(where: Address, upstreams: Sequence[Target], model: str | None = None
         for upstream in upstreams:
             if upstream.name == where.upstream:
                 return upstream
-        raise NoRouteError("no such upstream")
+        raise NoRouteError(f"no such upstream; there are: {', '.join(known.name for known in upstreams)}")
     if model is not None:
         for upstream in upstreams:
             if any(fnmatchcase(model, glob) for glob in upstream.serves):
@@ -175,12 +178,6 @@ def url(where: Address, upstream: Target) -> str:
     below = base if split.path else f"{origin}/v1"
     whole = f"{origin}{where.path}" if where.rest is None else f"{below}/{where.rest}"
     return f"{whole}?{where.query}" if where.query else whole
-
-
-def asking(url: str) -> str:
-    """Spell the URL of a request of our own in a client's place: for an answer, where the client asked to compact."""
-    path, mark, query = url.partition("?")
-    return path.removesuffix("/compact") + mark + query if path.endswith("/responses/compact") else url
 
 
 def lend(
@@ -244,13 +241,6 @@ def _rest(path: str) -> str | None:
     return bare if BARE.match(bare) else None
 
 
-def _deployment(path: str) -> tuple[str | None, str | None]:
-    found = DEPLOYMENT.fullmatch(path[1:])
-    if found is None:
-        return None, None
-    return unquote_to_bytes(found[1]).decode("utf-8", "replace"), found[2]
-
-
 def _lendable(where: Address, upstream: Target) -> bool:
     rest = where.rest or ""
     if where.dialect is not None or (where.method, rest) in LENT_FOR:
@@ -267,7 +257,7 @@ def _key_header(where: Address, upstream: Target, headers: Headers) -> tuple[str
     name = upstream.api_key_header.lower()
     if name == "auto":
         used = [header for header, _ in headers if header.lower() in CREDENTIAL_HEADERS]
-        if where.deployment is not None:
+        if where.azure:
             name = "api-key"
         elif (where.rest or "").startswith("messages"):
             name = "x-api-key"

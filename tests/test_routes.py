@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.routes import NoRouteError, address, asking, choose, client_name, lend, url
+from proxy.routes import NoRouteError, address, choose, client_name, lend, url
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,16 @@ class Key:
         ("/", None, None),
         ("/u/local", None, None),
         ("/openai/deployments/gpt-5/chat/completions?api-version=1", "chat", None),
+        ("/openai/deployments/gpt-5/responses", "responses", None),
+        ("/openai/responses?api-version=1", "responses", None),
+        ("/openai/v1/responses", "responses", None),
+        ("/openai/v1/chat/completions", "chat", None),
+        ("/u/azure/openai/responses", "responses", None),
         ("/openai/deployments/gpt-5/embeddings", None, None),
+        ("/openai/deployments/gpt-5", None, None),
+        ("/openai/deployments//responses", None, None),
+        ("/openai/files", None, None),
+        ("/openai/v1/v1/responses", None, None),
     ],
 )
 def test_post_and_path_decide_the_dialect(target: str, dialect: str | None, rest: str | None) -> None:
@@ -126,7 +135,7 @@ def test_the_upstream_is_the_named_one_then_who_serves_the_model_then_the_first(
     assert choose(plain, ups, "gpt").name == "a"
     assert choose(plain, ups).name == "a"
     assert choose(address("POST", "/u/c/v1/responses"), ups, "qwen3").name == "c"
-    with pytest.raises(NoRouteError):
+    with pytest.raises(NoRouteError, match="no such upstream; there are: a, b, c"):
         choose(address("POST", "/u/nope/v1/responses"), ups)
 
 
@@ -191,6 +200,9 @@ def test_a_lent_key_opens_only_the_listed_paths(
         ("/v1/chat/completions", "auto", (), ("Authorization", "Bearer K")),
         ("/v1/messages", "auto", (), ("x-api-key", "K")),
         ("/openai/deployments/d/chat/completions", "auto", (), ("api-key", "K")),
+        ("/openai/responses", "auto", (), ("api-key", "K")),
+        ("/openai/v1/responses", "auto", (), ("Authorization", "Bearer K")),
+        ("/openai/v1/responses", "auto", (("api-key", "c"),), ("api-key", "K")),
         ("/v1/embeddings", "auto", (("X-API-Key", "c"),), ("x-api-key", "K")),
         ("/v1/messages", "authorization", (), ("Authorization", "Bearer K")),
         ("/v1/chat/completions", "X-Custom", (), ("x-custom", "K")),
@@ -225,10 +237,3 @@ def test_client_keys_are_required_for_a_lent_key_where_configured() -> None:
         lent = lend(where, up, headers, default="first", keys=keys)
         assert (lent.client if lent else None) == name
     assert client_name((), "key=k1", keys) == "ann"
-
-
-def test_a_request_of_our_own_asks_for_an_answer() -> None:
-    """A summary made for a client that asked the upstream to compact goes where answers are given."""
-    assert asking("https://u/v1/responses/compact?a=b") == "https://u/v1/responses?a=b"
-    for other in ("https://u/v1/responses?a=/responses/compact", "https://u/v1/compact", "https://u/v1/messages"):
-        assert asking(other) == other

@@ -53,7 +53,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A whole, non-streamed reply to a summary request. `finish` is `stop`, `length`, `tool` or `other`."""
+    """A whole reply to a summary request. `finish` is `stop`, `length`, `tool` or `other`."""
 
     text: str
     finish: str
@@ -110,16 +110,24 @@ class Dialect(Protocol):
         ...
 
     def summary_request(
-        self, transcript: Transcript, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool
+        self,
+        transcript: Transcript,
+        items: Sequence[Item],
+        instruction: str,
+        *,
+        max_tokens: int,
+        alone: bool,
+        model: str = "",
     ) -> bytes:
         """A body that asks for a summary of `items` (S1): the live prefix, then the instruction.
 
         `alone` leaves out the conversation's own system text, tools and items: the instruction is all.
+        `model` is another than the conversation's; empty for its own, with its settings.
         """
         ...
 
     def answer(self, body: bytes) -> Completion | None:
-        """Read a whole reply, None where it is not one."""
+        """Read a whole reply, streamed or not; None where it is not one, broke off, or holds an error."""
         ...
 
     def usage(self, tail: bytes, *, sse: bool) -> Usage | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from proxy.core.counts import count_of
 from proxy.core.meter import Weight
 from proxy.core.transcript import Facts, Item
-from proxy.dialects import Call, Completion, Result, Said, Usage
+from proxy.dialects import Call, Completion, Result, Said, Usage, flaws, order, stream
 from proxy.dialects import chat_items as items_
+from proxy.dialects.body import Body
 from proxy.dialects.chat_digest import facts
-from proxy.dialects.form import Body, Form, Wire
-from proxy.dialects.order import faults
-from proxy.dialects.parts import changed, dumps, loads, mapping, respelled, says_error
+from proxy.dialects.form import Form, Wire
+from proxy.dialects.parts import Message, changed, dumps, loads, mapping, respelled, says_error
 
 __all__ = ["CHAT", "Chat"]
 
@@ -35,6 +36,9 @@ _FORM = Form(
         "safety_identifier",
         "service_tier",
     ),
+    gather=stream.chat,
+    flaws=flaws.chat,
+    sealed=flaws.marks,
 )
 #: Models that refuse `max_tokens` and want the newer name, by how they begin.
 _NEWER_LIMIT = ("o1", "o3", "o4", "gpt-5")
@@ -83,7 +87,7 @@ class Chat(Wire):
 
     def faults(self, items: Sequence[Item]) -> Iterator[str]:
         """What an upstream would reject in this order of messages."""
-        return faults(items)
+        return order.faults(items)
 
     def limit_field(self, body: Body, model: str) -> str:
         """The client's own limit field; without one, the name that the model takes."""
@@ -91,9 +95,8 @@ class Chat(Wire):
             return super().limit_field(body, model)
         return "max_completion_tokens" if model.startswith(_NEWER_LIMIT) else "max_tokens"
 
-    def answer(self, body: bytes) -> Completion | None:
-        """Read a whole reply; None where it has no choice with a message."""
-        reply = loads(body)
+    def completed(self, reply: Message) -> Completion | None:
+        """Read a reply; None where it has no choice with a message."""
         choices = reply.get("choices")
         first = choices[0] if isinstance(choices, list) and choices else None
         message = first.get("message") if isinstance(first, dict) else None
@@ -111,10 +114,8 @@ class Chat(Wire):
     def counted(self, usage: object) -> Usage | None:
         """Tokens of a `usage` object."""
         found = mapping(usage)
-        prompt, completion = found.get("prompt_tokens"), found.get("completion_tokens")
-        if not isinstance(prompt, int) or isinstance(prompt, bool) or prompt <= 0:
-            return None
-        return Usage(prompt=prompt, completion=completion if isinstance(completion, int) else 0)
+        prompt, completion = count_of(found.get("prompt_tokens")), count_of(found.get("completion_tokens"))
+        return Usage(prompt=prompt, completion=completion or 0) if prompt else None
 
 
 CHAT = Chat()

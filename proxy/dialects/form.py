@@ -14,17 +14,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.known import Known
-from proxy.core.split import elements, fields
+from proxy.core.split import crowded, elements, fields
 from proxy.core.transcript import Envelope, Facts, Item, Transcript
-from proxy.dialects import Usage
-from proxy.dialects.parts import dumps, loads, mapping, parse
+from proxy.dialects import Completion, Usage
+from proxy.dialects.body import Body
+from proxy.dialects.flaws import Flaws, beyond
+from proxy.dialects.parts import Message, dumps, loads, mapping
+from proxy.dialects.stream import Gather, whole
 
-__all__ = ["Body", "Form", "Wire"]
+__all__ = ["Form", "Wire"]
 
 _KNOWN_ITEMS = 50_000
-#: A body with more is no conversation; reading it would keep the event loop from everybody else.
-_MOST_ITEMS = 50_000
+#: A body with more items, or JSON values in all, is no conversation; reading it would keep others waiting.
+_MOST_ITEMS, _MOST_VALUES = 20_000, 200_000
+#: How many places in the end of a stream are tried for its usage, and how long one is.
+_USAGES, _LONGEST_USAGE = 16, 1 << 14
 _LEADING = ("system", "developer")
+#: A summary is streamed where the client streams: some upstreams do nothing else, and no proxy tires of a long silence.
+_STREAMED = ("stream", "stream_options")
 _NO_FACTS = Facts(role="", digest=b"")
 
 
@@ -34,62 +41,20 @@ class Form:
 
     `items` holds the conversation. `read_by_model` are the other keys whose text the model reads. `limits`
     name the requested output, the best first. `kept_for_summary` are settings that a summary request
-    keeps: they shape the cached prefix or the way the model thinks. `stores` is whether the upstream keeps
-    replies unless told otherwise. `no_tools` is the `tool_choice` that forbids calls.
+    keeps beside `stream`: they shape the cached prefix or the way the model thinks. `gather` puts the events
+    of a streamed reply together. `flaws` and `sealed` read one item (see `proxy.dialects.flaws`). `stores` is
+    whether the upstream keeps replies unless told otherwise. `no_tools` is the `tool_choice` that forbids calls.
     """
 
     items: str
     read_by_model: tuple[str, ...]
     limits: tuple[str, ...]
     kept_for_summary: tuple[str, ...]
+    gather: Gather
+    flaws: Flaws
+    sealed: Flaws
     stores: bool = False
     no_tools: bytes = b'"none"'
-
-
-class Body:
-    """The top-level values of one body, parsed only when asked for."""
-
-    def __init__(self, body: bytes, spans: Mapping[str, tuple[int, int]]) -> None:
-        """`spans` says where in `body` each value lies."""
-        self._body, self._spans = body, spans
-
-    def __contains__(self, key: str) -> bool:
-        """Whether the body names it."""
-        return key in self._spans
-
-    def raw(self, key: str) -> bytes:
-        """The bytes of a value that is there."""
-        start, stop = self._spans[key]
-        return self._body[start:stop]
-
-    def value(self, key: str) -> object:
-        """The value, None where there is none."""
-        return parse(self.raw(key)) if key in self._spans else None
-
-    def text(self, key: str) -> str:
-        """The value where it is text, else empty."""
-        value = self.value(key)
-        return value if isinstance(value, str) else ""
-
-    def count(self, key: str) -> int | None:
-        """The value where it is a whole number over 0."""
-        value = self.value(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-    def ids(self) -> tuple[str, ...]:
-        """The conversation ids that clients put into bodies, best first."""
-        metadata = mapping(self.value("metadata"))
-        user = metadata.get("user_id")
-        conversation = self.value("conversation")
-        found = (
-            mapping(conversation).get("id") if isinstance(conversation, dict) else conversation,
-            mapping(self.value("client_metadata")).get("thread_id"),
-            self.value("session_id"),
-            self.value("prompt_cache_key"),
-            metadata.get("session_id"),
-            loads(user).get("session_id") if isinstance(user, str) else None,
-        )
-        return tuple(value for value in found if isinstance(value, str))
 
 
 class Wire(ABC):
@@ -116,9 +81,18 @@ class Wire(ABC):
     def faults(self, items: Sequence[Item]) -> Iterator[str]:
         """What an upstream would reject in this order of items."""
 
+    def apart(self, items: Sequence[Item]) -> Iterator[str]:
+        """What stands without that which it came with: a client may have dropped it, a replacement may not."""
+        del items
+        yield from ()
+
     @abstractmethod
     def counted(self, usage: object) -> Usage | None:
         """Prompt and completion tokens of a `usage` object, None where it has none."""
+
+    @abstractmethod
+    def completed(self, reply: Message) -> Completion | None:
+        """Read the value of a whole reply, None where it is none."""
 
     def elsewhere(self, body: Body, items: Sequence[Item]) -> bool:
         """Whether the history lies at the server (rule 4.7)."""
@@ -131,7 +105,7 @@ class Wire(ABC):
         return body.value("context_management") is not None or body.value("truncation") == "auto"
 
     def limit_field(self, body: Body, model: str) -> str:
-        """The key that limits the output of a request of ours: the client's own where it named one."""
+        """The key that limits the output of a request of ours: the client's own where it named one; empty for none."""
         del model
         return next((key for key in self.form.limits if key in body), self.form.limits[0])
 
@@ -139,7 +113,7 @@ class Wire(ABC):
 
     def split(self, body: bytes, *, model: str = "") -> Transcript | None:
         """Split a body (see `Dialect.split`)."""
-        spans = fields(body)
+        spans = None if crowded(body, _MOST_VALUES) else fields(body)
         if spans is None or self.form.items not in spans:
             return None
         values = Body(body, spans)
@@ -172,16 +146,19 @@ class Wire(ABC):
         return Item(raw, key, facts)
 
     def invalid(self, items: Sequence[Item], given: Sequence[Item] = ()) -> str | None:
-        """The first fault in the order of `items` that is not in `given` as well, None for none.
+        """The first fault of `items` that is not in `given` as well, None for none.
 
         A client's own oddity (a call it never answers) is the client's to send; only what a replacement
-        would add is a fault of ours.
+        would add is a fault of ours. With `given`, so is what only a client may send.
         """
-        faults = list(self.faults(items))
-        if not faults:
-            return None
-        added = Counter(faults) - Counter(self.faults(given))
-        return next((fault for fault in faults if fault in added), None)
+        ours, theirs = Counter(self.faults(items)), Counter(self.faults(given))
+        new, gone = beyond(items, given), beyond(given, items)
+        ours.update(self._flaws(new, sealed=bool(given)))
+        theirs.update(self._flaws(gone, sealed=bool(given)))
+        if given:
+            ours.update(self.apart(items))
+            theirs.update(self.apart(given))
+        return next(iter(ours - theirs), None)
 
     def render(self, transcript: Transcript, items: Sequence[Item]) -> bytes:
         """The client's body with these items; all bytes outside the array stay."""
@@ -190,13 +167,27 @@ class Wire(ABC):
         return b"".join((transcript.body[:start], b"[", b",".join(raws), b"]", transcript.body[stop:]))
 
     def summary_request(
-        self, transcript: Transcript, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
+        self,
+        transcript: Transcript,
+        items: Sequence[Item],
+        instruction: str,
+        *,
+        max_tokens: int,
+        alone: bool = False,
+        model: str = "",
     ) -> bytes:
-        """S1: the live prefix as the upstream has it cached, then the instruction as the last user item."""
+        """S1: the live prefix as the upstream has it cached, then the instruction as the last user item.
+
+        Another `model` than the conversation's gets none of its settings: they were chosen for that one.
+        """
         form = self.form
         body = Body(transcript.body, fields(transcript.body) or {})
+        settings = Body(b"", {}) if model else body
         left_out = form.read_by_model if alone else ()
-        kept = {key: body.raw(key) for key in form.kept_for_summary if key in body and key not in left_out}
+        own = [key for key in form.kept_for_summary if not model or key in form.read_by_model]
+        keys = (*own, *_STREAMED)
+        kept = {"model": dumps(model)} if model else {}
+        kept |= {key: body.raw(key) for key in keys if key in body and key not in left_out}
         kept.setdefault("model", dumps(transcript.envelope.model))
         prefix = () if alone else (*(i.raw for i in transcript.envelope.leading), *(i.raw for i in items))
         kept[form.items] = b"[" + b",".join((*prefix, self.user(instruction))) + b"]"
@@ -204,19 +195,24 @@ class Wire(ABC):
             kept["tool_choice"] = form.no_tools
         if form.stores or "store" in body:
             kept["store"] = b"false"
-        budget = mapping(body.value("thinking")).get("budget_tokens")
+        budget = mapping(settings.value("thinking")).get("budget_tokens")
         beyond = budget if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0 else 0
-        kept[self.limit_field(body, transcript.envelope.model)] = b"%d" % (max_tokens + beyond)
+        if limit := self.limit_field(settings, model or transcript.envelope.model):
+            kept[limit] = b"%d" % (max_tokens + beyond)
         return b"{" + b",".join(dumps(key) + b":" + raw for key, raw in kept.items()) + b"}"
+
+    def answer(self, body: bytes) -> Completion | None:
+        """Read a whole reply, streamed or not."""
+        return self.completed(whole(body, self.form.gather))
 
     def usage(self, tail: bytes, *, sse: bool) -> Usage | None:
         """The last usage in the end of a reply."""
-        at = tail.rfind(b'"usage"')
-        while at >= 0:
-            found = self.counted(_value_after(tail, at + len(b'"usage"')))
-            if found is not None or not sse:
-                return found
+        at = len(tail)
+        for _ in range(_USAGES if sse else 1):
             at = tail.rfind(b'"usage"', 0, at)
+            found = None if at < 0 else self.counted(_value_after(tail, at + len(b'"usage"')))
+            if found is not None or at < 0:
+                return found
         return None
 
     def own_compaction(self, headers: Mapping[str, str], rest: str, transcript: Transcript) -> bool:
@@ -238,6 +234,11 @@ class Wire(ABC):
             found.append(item)
         return tuple(found)
 
+    def _flaws(self, items: Sequence[Item], *, sealed: bool) -> Iterator[str]:
+        for value in (loads(item.raw) for item in items):
+            yield from self.form.flaws(value)
+            yield from self.form.sealed(value) if sealed else ()
+
     def _envelope(self, body: Body, model: str, items: tuple[Item, ...], lead: int) -> Envelope:
         return Envelope(
             model=model,
@@ -257,7 +258,7 @@ def _plain(raw: bytes) -> Item:
 
 
 def _value_after(tail: bytes, at: int) -> object:
-    text = tail[at:].decode("utf-8", "replace").lstrip(" \t\r\n:")
+    text = tail[at : at + _LONGEST_USAGE].decode("utf-8", "replace").lstrip(" \t\r\n:")
     try:
         return json.JSONDecoder().raw_decode(text)[0]
     except (ValueError, RecursionError):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from proxy.core.counts import count_of
 from proxy.core.identity import canonical, framed, load_unique
 from proxy.core.meter import Weight
 from proxy.core.transcript import Facts, Item
-from proxy.dialects import Call, Completion, Result, Said, Usage
+from proxy.dialects import Call, Completion, Result, Said, Usage, flaws, order, stream
 from proxy.dialects import parts as parts_
+from proxy.dialects.body import Body
 from proxy.dialects.digest import IGNORED, content_fields, others
-from proxy.dialects.form import Body, Form, Wire
-from proxy.dialects.order import faults
+from proxy.dialects.form import Form, Wire
 from proxy.dialects.parts import Message, dumps, loads, mapping, raw_parts
 
 __all__ = ["MESSAGES", "Messages"]
@@ -35,6 +36,9 @@ _FORM = Form(
         "anthropic_version",
         "anthropic_beta",
     ),
+    gather=stream.messages,
+    flaws=flaws.messages,
+    sealed=flaws.sealed_blocks,
     no_tools=b'{"type":"none"}',
 )
 _CALL, _RESULT = "tool_use", "tool_result"
@@ -78,13 +82,7 @@ class Messages(Wire):
 
     def said(self, raw: bytes) -> Said:
         """What the message says to a reader: no thinking, media as markers."""
-        message = loads(raw)
-        role = str(message.get("role", ""))
-        blocks = _blocks(message)
-        calls = tuple(_call(block) for block in blocks if block.get("type") == _CALL)
-        results = tuple(_result(block) for block in blocks if block.get("type") == _RESULT)
-        text = "\n".join(parts_.said_parts([block for block in blocks if block.get("type") not in (_CALL, _RESULT)]))
-        return Said(role="tool" if results and not text else role, text=text, calls=calls, results=results)
+        return _said(loads(raw))
 
     def weigh(self, raw: bytes) -> Weight:
         """Texts and fixed tokens of a message, or the raw text of anything else."""
@@ -115,26 +113,23 @@ class Messages(Wire):
         return dumps({"role": "assistant", "content": [{"type": "text", "text": text}]})
 
     def faults(self, items: Sequence[Item]) -> Iterator[str]:
-        """As in chat; and the first message is a user's."""
+        """As in chat; and the first message is a user's, and no call has the id of another."""
         if items and items[0].facts.role == "assistant":
             yield "the first message is the assistant's"
-        yield from faults(items)
+        yield from order.faults(items)
+        yield from order.repeated((call for item in items for call in item.facts.opens), "call id used twice")
 
     def counted(self, usage: object) -> Usage | None:
         """Tokens of a `usage` object: what was read from or written to a cache is part of the prompt."""
         found = mapping(usage)
-        counts = [value for key in _PROMPT if isinstance(value := found.get(key), int) and not isinstance(value, bool)]
-        if sum(counts) <= 0:
-            return None
-        completion = found.get("output_tokens")
-        return Usage(prompt=sum(counts), completion=completion if isinstance(completion, int) else 0)
+        prompt = sum(count_of(found.get(key)) or 0 for key in _PROMPT)
+        return Usage(prompt=prompt, completion=count_of(found.get("output_tokens")) or 0) if prompt else None
 
-    def answer(self, body: bytes) -> Completion | None:
-        """Read a whole reply; None where it is no assistant message."""
-        reply = loads(body)
+    def completed(self, reply: Message) -> Completion | None:
+        """Read a reply; None where it is no assistant message."""
         if reply.get("role") != "assistant" or not isinstance(reply.get("content"), list):
             return None
-        said = self.said(body)
+        said = _said(reply)
         model = reply.get("model")
         return Completion(
             text=said.text,
@@ -156,6 +151,14 @@ def _blocks(message: Message) -> list[Message]:
     """The blocks of a message; text as a block of text."""
     parts = raw_parts(message.get("content"))
     return [part if isinstance(part, dict) else {"type": "text", "text": part} for part in parts]
+
+
+def _said(message: Message) -> Said:
+    role, blocks = str(message.get("role", "")), _blocks(message)
+    calls = tuple(_call(block) for block in blocks if block.get("type") == _CALL)
+    results = tuple(_result(block) for block in blocks if block.get("type") == _RESULT)
+    text = "\n".join(parts_.said_parts([block for block in blocks if block.get("type") not in (_CALL, _RESULT)]))
+    return Said(role="tool" if results and not text else role, text=text, calls=calls, results=results)
 
 
 def _id(block: Message, key: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
+    "CACHE_MARK",
     "PER_CALL",
     "PER_MESSAGE",
     "REASONING_FIELD",
@@ -43,7 +44,7 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "summary_text", "reasoning_t
 #: Parts that say their text in a field of their own name.
 _SPOKEN_PARTS = ("refusal", "thinking", "reasoning")
 _IMAGE_PARTS = ("image_url", "input_image", "image", "computer_screenshot")
-_CACHE_MARK = "cache_control"
+CACHE_MARK = "cache_control"
 _ERROR = re.compile(
     r"(?i)\A[^\w\"]*(?:error|fatal|failed|failure|exception|traceback|panic)\b|\"(?:is_)?error\":\s*(?:true|\")"
 )
@@ -135,7 +136,7 @@ def _unmarked(value: object) -> object:
         return [_unmarked(part) for part in value]
     if not isinstance(value, dict):
         return value
-    return {key: _unmarked(own) if key == "content" else own for key, own in value.items() if key != _CACHE_MARK}
+    return {key: _unmarked(own) if key == "content" else own for key, own in value.items() if key != CACHE_MARK}
 
 
 def says_error(text: str) -> bool:

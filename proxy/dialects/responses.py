@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from proxy.core.counts import count_of
 from proxy.core.identity import canonical, framed, load_unique
 from proxy.core.meter import Weight
 from proxy.core.transcript import Facts, Item, Transcript
-from proxy.dialects import Call, Completion, Result, Said, Usage
+from proxy.dialects import Call, Completion, Result, Said, Usage, flaws, order, stream
 from proxy.dialects import parts as parts_
+from proxy.dialects.body import Body
 from proxy.dialects.digest import IGNORED, arguments, content_fields, hashed, others
-from proxy.dialects.form import Body, Form, Wire
+from proxy.dialects.form import Form, Wire
 from proxy.dialects.parts import Message, dumps, loads, mapping
 
 __all__ = ["RESPONSES", "Responses"]
@@ -38,6 +40,9 @@ _FORM = Form(
         "safety_identifier",
         "service_tier",
     ),
+    gather=stream.responses,
+    flaws=flaws.responses,
+    sealed=flaws.sealed_items,
     stores=True,
 )
 #: Beside what all dialects ignore: a note of one client's to itself.
@@ -135,33 +140,26 @@ class Responses(Wire):
         return dumps({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]})
 
     def faults(self, items: Sequence[Item]) -> Iterator[str]:
-        """Calls and results that lack each other, reasoning that stands alone, messages of nothing."""
-        waiting: dict[str, None] = {}
-        for at, item in enumerate(items):
-            for call in item.facts.answers:
-                if call not in waiting:
-                    yield f"result without its call: {call}"
-                waiting.pop(call, None)
-            for call in item.facts.opens:
-                if call in waiting:
-                    yield f"call id used twice: {call}"
-                waiting[call] = None
-            following = items[at + 1].facts.role if at + 1 < len(items) else ""
-            if item.facts.role == "assistant" and not item.facts.significant and following != "assistant":
-                yield f"reasoning without what follows it: {item.key.hex()[:16]}"
-        yield from (f"call without its result: {call}" for call in waiting)
+        """Calls and results that lack each other, reasoning that stands alone, ids that stand twice."""
+        yield from order.loose(items)
+        yield from order.repeated(map(_named, items), "item id used twice")
+
+    def apart(self, items: Sequence[Item]) -> Iterator[str]:
+        """Items with an id that stand without reasoning: an upstream knows by the id whether they came with it."""
+        thought = False
+        for item in items:
+            thought = item.facts.joins and (thought or not item.facts.significant)
+            if item.facts.joins and not thought and (name := _named(item)):
+                yield f"an item without its reasoning: {name}"
 
     def counted(self, usage: object) -> Usage | None:
         """Tokens of a `usage` object."""
         found = mapping(usage)
-        prompt, completion = found.get("input_tokens"), found.get("output_tokens")
-        if not isinstance(prompt, int) or isinstance(prompt, bool) or prompt <= 0:
-            return None
-        return Usage(prompt=prompt, completion=completion if isinstance(completion, int) else 0)
+        prompt, completion = count_of(found.get("input_tokens")), count_of(found.get("output_tokens"))
+        return Usage(prompt=prompt, completion=completion or 0) if prompt else None
 
-    def answer(self, body: bytes) -> Completion | None:
-        """Read a whole reply; None where it has no output."""
-        reply = loads(body)
+    def completed(self, reply: Message) -> Completion | None:
+        """Read a reply; None where it has no output."""
         output = reply.get("output")
         if not isinstance(output, list):
             return None
@@ -180,6 +178,11 @@ class Responses(Wire):
             usage=self.counted(reply.get("usage")),
         )
 
+    def limit_field(self, body: Body, model: str) -> str:
+        """The client's own limit field; none beside a stream without one: backends that only stream refuse it."""
+        named = any(key in body for key in self.form.limits)
+        return super().limit_field(body, model) if named or body.value("stream") is not True else ""
+
     def elsewhere(self, body: Body, items: Sequence[Item]) -> bool:
         """Whether the history, or a part of it, lies at the server."""
         referred = any(b"item_reference" in item.raw and _kind(loads(item.raw)) == "item_reference" for item in items)
@@ -192,6 +195,12 @@ class Responses(Wire):
     def own_compaction(self, headers: Mapping[str, str], rest: str, transcript: Transcript) -> bool:
         """Whether the client marks this as its own compaction call, or asks the upstream for one."""
         return rest == "responses/compact" or super().own_compaction(headers, rest, transcript)
+
+
+def _named(item: Item) -> str:
+    """The id that the upstream gave an item, empty for none."""
+    name = loads(item.raw).get("id") if b'"id"' in item.raw else None
+    return name if isinstance(name, str) else ""
 
 
 def _kind(item: Message) -> str:

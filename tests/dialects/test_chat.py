@@ -382,10 +382,15 @@ def asked(more: Message, *, alone: bool = False, items: tuple[Item, ...] | None 
 
 def test_a_summary_request_replays_the_live_prefix() -> None:
     """The client's own bytes, tools and thinking settings; everything that would spoil a summary is left out."""
-    kept: Message = {"tools": [{"a": 1}], "reasoning_effort": "low", "prompt_cache_key": "k", "user": "u"}
-    dropped: Message = {
+    kept: Message = {
+        "tools": [{"a": 1}],
+        "reasoning_effort": "low",
+        "prompt_cache_key": "k",
+        "user": "u",
         "stream": True,
-        "stream_options": {},
+        "stream_options": {"include_usage": True},
+    }
+    dropped: Message = {
         "response_format": {},
         "stop": ["x"],
         "n": 2,

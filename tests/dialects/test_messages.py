@@ -285,8 +285,9 @@ def test_a_summary_request_replays_the_live_prefix() -> None:
         "tools": [{"name": "f"}],
         "thinking": {"type": "enabled", "budget_tokens": 1_024},
         "metadata": {"user_id": "u"},
+        "stream": True,
     }
-    dropped: Message = {"stream": True, "temperature": 1, "stop_sequences": ["x"], "context_management": {}}
+    dropped: Message = {"temperature": 1, "stop_sequences": ["x"], "context_management": {}}
     items = [user(text("a", **CACHED)), says(THINKING, call("1")), user(result("1"))]
     found = split(items, tool_choice={"type": "any"}, **kept, **dropped)
     value = json.loads(MESSAGES.summary_request(found, found.items, "sum up", max_tokens=9))

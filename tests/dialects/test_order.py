@@ -14,7 +14,7 @@ from proxy.core.surface import Carry, Keep, Put, raw_projection
 from proxy.core.transcript import Transcript
 from proxy.dialects.chat import CHAT
 from proxy.dialects.form import Wire
-from proxy.dialects.order import faults
+from proxy.dialects.order import faults, loose, repeated
 from tests.dialects.spellings import DIALECTS
 from tests.transcripts import WORDS, Message, calls, conversations, item, result, says, spelt, system, user
 
@@ -64,6 +64,33 @@ def test_every_fault_is_named(messages: list[Message], fault: str) -> None:
     assert next(faults(items)).startswith(fault)
     assert (CHAT.invalid(items) or "").startswith(fault)
     assert CHAT.invalid(items, items) is None
+
+
+LOOSE: dict[str, tuple[list[Message], str | None]] = {
+    "a result behind a message": ([calls("1"), user("a"), result("1")], None),
+    "parallel calls": ([calls("1", "2"), user("a"), result("2"), result("1")], None),
+    "an id used again": ([calls("1"), result("1"), calls("1"), result("1")], None),
+    "a call never answered": ([calls("1"), user("a")], "call without its result: 1"),
+    "a result before its call": ([result("1"), calls("1"), result("1")], "result without its call: 1"),
+    "a result twice": ([calls("1"), result("1"), result("1")], "result without its call: 1"),
+    "an id twice at once": ([calls("1"), calls("1"), result("1")], "call id used twice: 1"),
+    "nothing before a user's": ([says(""), user("a")], "reasoning without what follows it: "),
+    "nothing before an assistant's": ([says(""), says("a")], None),
+}
+
+
+@pytest.mark.parametrize(("messages", "fault"), LOOSE.values(), ids=LOOSE)
+def test_where_results_may_come_later_calls_and_results_still_need_each_other(
+    messages: list[Message], fault: str | None
+) -> None:
+    """And reasoning needs what it led to."""
+    found = list(loose([item(message) for message in messages]))
+    assert [one.startswith(fault or "") for one in found] == [True] * (fault is not None)
+
+
+def test_a_name_is_repeated_once_more_than_the_first_time() -> None:
+    """Nameless things are not the same thing."""
+    assert list(repeated(["a", "", "b", "a", "", "a"], "twice")) == ["twice: a", "twice: a"]
 
 
 def test_a_fault_the_client_has_once_is_ours_when_it_comes_twice() -> None:

@@ -311,10 +311,15 @@ def test_the_envelope_holds_what_else_counts() -> None:
 
 
 def test_a_summary_request_replays_the_live_prefix() -> None:
-    """Instructions, tools and thinking settings stay; nothing is stored, called, streamed or formatted."""
-    kept: Message = {"instructions": "i", "tools": [{"a": 1}], "reasoning": {"effort": "low"}, "prompt_cache_key": "k"}
-    dropped: Message = {
+    """Instructions, tools, thinking settings and `stream` stay; nothing is stored, called or formatted."""
+    kept: Message = {
+        "instructions": "i",
+        "tools": [{"a": 1}],
+        "reasoning": {"effort": "low"},
+        "prompt_cache_key": "k",
         "stream": True,
+    }
+    dropped: Message = {
         "include": ["reasoning.encrypted_content"],
         "text": {"format": {"type": "json_object"}},
         "background": True,
@@ -339,6 +344,18 @@ def test_a_summary_request_replays_the_live_prefix() -> None:
         False,
         False,
     )
+
+
+@pytest.mark.parametrize(
+    ("more", "limit"),
+    [({"stream": True}, None), ({"stream": False}, 9), ({}, 9), ({"stream": True, "max_output_tokens": 4}, 9)],
+    ids=str,
+)
+def test_a_streaming_client_that_names_no_limit_gets_none_in_its_name(more: Message, limit: int | None) -> None:
+    """Codex names none, and the backend that only streams refuses the field: the summary is bounded by its deadline."""
+    found = split([said("user", "a")], **more)
+    value = json.loads(RESPONSES.summary_request(found, found.items, "sum up", max_tokens=9))
+    assert value.get("max_output_tokens") == limit
 
 
 def reply(*output: Message, **more: object) -> bytes:

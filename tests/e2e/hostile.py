@@ -237,7 +237,7 @@ async def between(
     url: str, store: Server | str, *, window: int | None = None, bounds: ServerBounds | None = None, **settings: object
 ) -> AsyncIterator[Run]:
     """The whole of Carryon before this upstream. Nothing in it is replaced, and it may have no fault of its own."""
-    defaults: dict[str, object] = {"summary": {"timeout": "5s"}}
+    defaults: dict[str, object] = {"summary": {"timeout": "5s"}, "pressure": {"after_reply": False}}
     if window:
         defaults |= {"context_window": window, "window_kind": "total", "threshold_ratio": 0.5}
     made = Settings.model_validate(

@@ -24,7 +24,9 @@ import zstandard
 from hypothesis import HealthCheck, Phase, given, settings
 
 from proxy.server import ServerBounds
-from tests.e2e.bodies import CONVERSATION, NAMED, WINDOW, mistyped, mutated, reading, spelt
+from tests.e2e.apis import APIS
+from tests.e2e.bodies import CHAT, CONVERSATION, WINDOW, Corpus, reading, spelt
+from tests.e2e.corpora import CORPORA
 from tests.e2e.hostile import OVERFLOW, THOROUGH, Run, Seen, Witness, answered, between, own, spelled, witness
 from tests.e2e.scribe import INSTRUCTION, good
 from tests.sockets import client, reply
@@ -50,14 +52,10 @@ _SLOWLY = {"suppress_health_check": list(HealthCheck), "deadline": None, "databa
 _FUZZ = {**_SLOWLY, "phases": (Phase.generate, Phase.shrink), "derandomize": THOROUGH == 1}
 _ACCEPTED = reply(b'{"choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}')
 _REFUSED = reply(OVERFLOW % 6_000, status="400 Bad Request")
-#: Why a refusal is handed over where the packed request was refused too.
+#: Why a refusal is handed over where the packed request was refused too, or could not be made small enough.
 _TOO_LARGE = [b"too-large"]
-_SUMMARY = reply(
-    json.dumps({"choices": [{"message": {"role": "assistant", "content": good(1)}, "finish_reason": "stop"}]}).encode()
-)
-
-
-_TYPES = list(mistyped())
+#: What the upstream gives for a summary, by dialect.
+_SUMMARIES = {api.name: reply(json.dumps(api.whole(good(1), 9)).encode()) for api in APIS}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +65,7 @@ class Trial:
     run: Run
     upstream: Witness
     mode: Mode
+    corpus: Corpus = CHAT
     path: bytes = b"/v1/chat/completions"
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -84,48 +83,49 @@ class Trial:
         """Send a body that goes on, and hold against the rules what came of it."""
         got, copies = await self.send(body, *headers)
         action = b"".join(got.values(b"x-carryon-action"))
-        again = action == b"overflow-retry" or (
-            self.mode.refusals > 1 and got.values(b"x-carryon-refused") == _TOO_LARGE
-        )
-        assert len(copies) == 1 + again, name
+        again = self.mode.refusals > 1 and got.values(b"x-carryon-refused") == _TOO_LARGE and len(copies) > 1
+        assert len(copies) == 1 + (again or action == b"overflow-retry"), name
         refused = len(copies) <= self.mode.refusals
         assert got.status == (400 if refused else 200), name
         assert got.body == (_REFUSED if refused else _ACCEPTED).partition(b"\r\n\r\n")[2], name
         for copy in copies:
-            _allowed(name, body, copy.body)
+            _allowed(self.corpus, name, body, copy.body)
         if len(copies) > 1:
             assert copies[0].body != copies[1].body, name
+        if name in self.corpus.untouched:
+            assert [copy.body for copy in copies] == [body], name
         if action == b"pass":
             assert copies[0].body == body, name
         assert not self.run.faults, (name, self.run.faults)
 
 
 def _asks_for_summary(seen: Seen) -> bool:
-    return INSTRUCTION.encode() in seen.body
+    return INSTRUCTION.removesuffix(" above").encode() in seen.body
 
 
-def _allowed(name: str, body: bytes, sent: bytes) -> None:
-    """The very bytes, or a projection: only of a body that may be touched, and only in its messages."""
+def _allowed(corpus: Corpus, name: str, body: bytes, sent: bytes) -> None:
+    """The very bytes, or a projection: only of a body that may be touched, and only in its items."""
     if sent == body:
         return
     try:
-        _projected(name, body, sent)
+        _projected(corpus, name, body, sent)
     except RecursionError:  # deeper than this reader goes
         return
 
 
-def _projected(name: str, body: bytes, sent: bytes) -> None:
-    before, after = reading(body), reading(sent)
+def _projected(corpus: Corpus, name: str, body: bytes, sent: bytes) -> None:
+    before, after = reading(corpus, body), reading(corpus, sent)
     assert before is not None, name
     assert after is not None, name
     assert after[0] == before[0], name
-    leading = list(takewhile(lambda message: dict(message)["role"] in {"system", "developer"}, before[1]))
+    leading = list(takewhile(lambda item: dict(item).get("role") in {"system", "developer"}, before[1]))
     assert after[1][: len(leading)] == leading, name
-    assert dict(after[1][-1])["role"] == dict(before[1][-1])["role"], name
+    ends = [(dict(found[-1]).get("role"), dict(found[-1]).get("type")) for found in (before[1], after[1])]
+    assert ends[0] == ends[1], name
 
 
 @asynccontextmanager
-async def trying(mode: Mode, store: Server, **bounds: float) -> AsyncIterator[Trial]:
+async def trying(mode: Mode, store: Server, corpus: Corpus = CHAT, **bounds: float) -> AsyncIterator[Trial]:
     """Carryon before an upstream that refuses as the mode says."""
 
     def answer(seen: Seen) -> bytes:
@@ -133,13 +133,13 @@ async def trying(mode: Mode, store: Server, **bounds: float) -> AsyncIterator[Tr
             return reply(b"{}", status="404 No")
         if _asks_for_summary(seen):
             json.loads(seen.body)
-            return _SUMMARY
+            return _SUMMARIES[corpus.name]
         copies = [one for one in upstream.of(int(seen.case)) if not _asks_for_summary(one)]
         return _REFUSED if len(copies) <= mode.refusals else _ACCEPTED
 
     made = ServerBounds(linger=0.2, **bounds)  # type: ignore[arg-type]
     async with witness(answer) as upstream, between(upstream.url, store, window=mode.window, bounds=made) as run:
-        yield Trial(run=run, upstream=upstream, mode=mode)
+        yield Trial(run=run, upstream=upstream, mode=mode, corpus=corpus, path=corpus.path)
     assert "PROXY_INTERNAL" not in run.log.getvalue()
 
 
@@ -150,7 +150,7 @@ async def test_named_bodies_on_another_path_get_no_500_and_no_third_copy(path: b
     listed = b'"input"' if path == b"/v1/responses" else b'"messages"'
     async with trying(MODES["refused once, window outgrown"], valkey) as trial:
         trial.path = path
-        for name, chat in [*list(NAMED.items())[::2], *_TYPES[::40]]:
+        for name, chat in [*list(_NAMED["chat"].items())[::2], *_TYPES["chat"][::40]]:
             body = chat.replace(b'"messages"', listed)
             got, copies = await trial.send(body)
             action = b"".join(got.values(b"x-carryon-action"))
@@ -175,57 +175,102 @@ _SPREAD = [
 ]
 
 
+_NAMED = {corpus.name: corpus.named() for corpus in CORPORA}
+_TYPES = {corpus.name: corpus.mistyped() for corpus in CORPORA}
+_BOTH = pytest.mark.parametrize(
+    "mode", [MODES["window unknown"], MODES["refused once, window outgrown"]], ids=["first", "all"]
+)
+_EACH = pytest.mark.parametrize("corpus", CORPORA, ids=[corpus.name for corpus in CORPORA])
+_OWN = pytest.mark.parametrize("corpus", CORPORA[1:], ids=[corpus.name for corpus in CORPORA[1:]])
+
+
 @pytest.mark.parametrize("mode", _SPREAD)
 async def test_named_bodies_pass_or_are_packed_as_the_rules_say(mode: Mode, valkey: Server) -> None:
     """Empty, cut, no JSON, deep, twice named, odd numbers, odd characters, other encodings."""
     async with trying(mode, valkey) as trial:
-        for name, body in NAMED.items():
+        for name, body in _NAMED["chat"].items():
             await trial.judge(name, body)
         _told(trial, "named bodies")
         packed = sum(count for outcome, count in trial.outcomes.items() if not outcome.endswith(("pass", "refused")))
         assert packed > 50 or mode == MODES["window unknown"] or mode == MODES["always refused"]
 
 
-@pytest.mark.parametrize(
-    "mode", [MODES["window unknown"], MODES["refused once, window outgrown"]], ids=["first", "all"]
-)
-async def test_any_type_in_any_field_passes_or_is_packed(mode: Mode, valkey: Server) -> None:
-    """A sample of the table of fields and types; the slow test has all of it."""
-    step = 24 if mode.refusals else 8
-    async with trying(mode, valkey) as trial:
-        for name, body in _TYPES[::step]:
+@_OWN
+@pytest.mark.parametrize("mode", _SPREAD)
+async def test_bodies_that_only_one_dialect_has_pass_or_are_packed(mode: Mode, corpus: Corpus, valkey: Server) -> None:
+    """Items, blocks, ids, reasoning and system text of every wrong kind; what lies elsewhere is passed on once.
+
+    Half of them where each is packed twice; the slow modes have all.
+    """
+    async with trying(mode, valkey, corpus) as trial:
+        for name, body in list(corpus.own.items())[:: 2 if mode == MODES["refused once, window outgrown"] else 1]:
             await trial.judge(name, body)
-        _told(trial, "fields of another type (sample)")
+        _told(trial, f"bodies of {corpus.name} alone")
+        packed = sum(count for outcome, count in trial.outcomes.items() if not outcome.endswith(("pass", "refused")))
+        assert packed > 30 or mode == MODES["window unknown"] or mode == MODES["always refused"]
+
+
+@_OWN
+async def test_named_bodies_are_treated_alike_in_every_dialect(corpus: Corpus, valkey: Server) -> None:
+    """A sixth of those of chat, respelt; the slow test has all of them."""
+    async with trying(MODES["refused once, window outgrown"], valkey, corpus) as trial:
+        for name, body in list(_NAMED[corpus.name].items())[::6]:
+            await trial.judge(name, body)
+        _told(trial, f"named bodies of {corpus.name} (sixth)")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@_OWN
+@pytest.mark.parametrize("mode", [MODES["window outgrown"], MODES["always refused"]], ids=["outgrown", "refused"])
+async def test_all_named_bodies_are_treated_alike_in_every_dialect(mode: Mode, corpus: Corpus, valkey: Server) -> None:
+    """Those of chat, respelt."""
+    async with trying(mode, valkey, corpus) as trial:
+        for name, body in _NAMED[corpus.name].items():
+            await trial.judge(name, body)
+        _told(trial, f"named bodies of {corpus.name}")
+
+
+@_EACH
+@_BOTH
+async def test_any_type_in_any_field_passes_or_is_packed(mode: Mode, corpus: Corpus, valkey: Server) -> None:
+    """A sample of the table of fields and types; the slow test has more of it."""
+    step = (24 if mode.refusals else 8) * (1 if corpus is CHAT else 2)
+    async with trying(mode, valkey, corpus) as trial:
+        for name, body in _TYPES[corpus.name][::step]:
+            await trial.judge(name, body)
+        _told(trial, f"fields of another type of {corpus.name} (sample)")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_every_type_in_many_fields_passes_or_is_packed(valkey: Server) -> None:
-    """A quarter of the table, with pressure and recovery; all of it where `CARRYON_THOROUGH` is set."""
-    chosen = _TYPES if THOROUGH > 1 else _TYPES[1::4]
-    async with trying(MODES["refused once, window outgrown"], valkey) as trial:
+@_EACH
+async def test_every_type_in_many_fields_passes_or_is_packed(corpus: Corpus, valkey: Server) -> None:
+    """A part of the table, with pressure and recovery; all of it where `CARRYON_THOROUGH` is set."""
+    types = _TYPES[corpus.name]
+    chosen = types if THOROUGH > 1 else types[1 :: 4 if corpus is CHAT else 8]
+    async with trying(MODES["refused once, window outgrown"], valkey, corpus) as trial:
         for name, body in chosen:
             await trial.judge(name, body)
-        _told(trial, f"fields of another type ({len(chosen)} of {len(_TYPES)})")
+        _told(trial, f"fields of another type of {corpus.name} ({len(chosen)} of {len(types)})")
 
 
 @pytest.mark.timeout(120 * THOROUGH)
-@pytest.mark.parametrize(
-    "mode", [MODES["window unknown"], MODES["refused once, window outgrown"]], ids=["first", "all"]
-)
-async def test_generated_bodies_pass_or_are_packed(mode: Mode, valkey: Server) -> None:
+@_EACH
+@_BOTH
+async def test_generated_bodies_pass_or_are_packed(mode: Mode, corpus: Corpus, valkey: Server) -> None:
     """The conversation with its values replaced, moved, dropped and repeated, its bytes cut, inserted and flipped."""
     examples = (30 if mode.refusals else 60) * THOROUGH
-    async with trying(mode, valkey) as trial:
+    async with trying(mode, valkey, corpus) as trial:
         loop = asyncio.get_running_loop()
 
         @settings(max_examples=examples, **_FUZZ)
-        @given(mutated())
+        @given(corpus.mutated())
         def judged(body: bytes) -> None:
             asyncio.run_coroutine_threadsafe(trial.judge("generated", body), loop).result()
 
         await asyncio.to_thread(judged)
-        _told(trial, "generated bodies")
+        _told(trial, f"generated bodies of {corpus.name}")
         assert trial.cases >= examples
 
 
@@ -271,7 +316,7 @@ async def test_coded_bodies_go_on_as_they_came_or_packed_without_their_coding(mo
                 coded = copy.values(b"content-encoding")
                 assert (copy.body, coded) == (body, [coding.encode().strip()]) or not coded, name
                 if not coded:
-                    _allowed(name, _WHOLE, copy.body)
+                    _allowed(CHAT, name, _WHOLE, copy.body)
         _told(trial, "coded bodies")
 
 

@@ -129,6 +129,7 @@ def _assert_asks_on_the_live_prefix(request: Request, turn: Request, sent: bytes
     assert ("Authorization", f"Bearer {turn.model}") in request.headers
     limit = request.json["max_completion_tokens"]
     expected = {**KEPT, "model": turn.model, "tool_choice": "none", "store": False, "max_completion_tokens": limit}
+    expected |= {"stream": True} if "stream" in turn.json else {}
     assert {key: value for key, value in request.json.items() if key != "messages"} == expected
     head, (_, previous, _), (_, own, _) = scribe.split(request.body)[1], scribe.split(before), scribe.split(sent)
     assert head[0] == own[0]
