@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from proxy.core.counts import count_of
 from proxy.core.identity import canonical, framed, load_unique
 from proxy.core.meter import Weight
+from proxy.core.pictures import whole
 from proxy.core.transcript import Facts, Item
 from proxy.dialects import Call, Completion, Result, Said, Usage, flaws, order, stream
 from proxy.dialects import parts as parts_
@@ -187,7 +188,7 @@ def _shrunk(block: object, change: Callable[[str], str]) -> object:
 def _weighed(block: Message) -> tuple[list[str], int]:
     kind = block.get("type")
     if kind == _RESULT:
-        return parts_.weighed(block.get("content"))
+        return parts_.weighed(block.get("content"), whole)
     if "input" in block:  # a call, the upstream's own tools included
         return [str(block.get("name") or ""), _text(block.get("input"))], parts_.PER_CALL
     sealed = block.get("data") if kind == "redacted_thinking" else None
@@ -195,7 +196,7 @@ def _weighed(block: Message) -> tuple[list[str], int]:
         return [], len(sealed) // _SEALED
     if "content" in block:  # what such a tool brought back
         return [_text(block["content"])], 0
-    return parts_.weighed([block])
+    return parts_.weighed([block], whole)
 
 
 def _text(value: object) -> str:

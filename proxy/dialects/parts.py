@@ -10,8 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from proxy.core.pictures import pixels_of, tiled
+
 __all__ = [
     "CACHE_MARK",
+    "MAY_BE_HEAVY",
     "PER_CALL",
     "PER_MESSAGE",
     "REASONING_FIELD",
@@ -45,11 +48,21 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "summary_text", "reasoning_t
 _SPOKEN_PARTS = ("refusal", "thinking", "reasoning")
 _IMAGE_PARTS = ("image_url", "input_image", "image", "computer_screenshot")
 CACHE_MARK = "cache_control"
+#: What a `type` may say in a body where nothing weighs more tokens than bytes: of text, of items, of schemas.
+#: Anything else may be a picture, a file, or what nobody has heard of.
+_LIGHT = (
+    "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking", "redacted_thinking",
+    "reasoning", "message", "function", "function_call", "function_call_output", "custom", "custom_tool_call",
+    "custom_tool_call_output", "tool_use", "tool_result", "ephemeral", "object", "array", "string", "number",
+    "integer", "boolean", "null", "json_schema", "json_object", "enabled", "disabled", "adaptive", "auto", "any",
+    "none", "tool",
+)  # fmt: skip
+MAY_BE_HEAVY = re.compile(rb'"type"\s*:\s*"(?!(?:%s)")' % "|".join(_LIGHT).encode())
 _ERROR = re.compile(
     r"(?i)\A[^\w\"]*(?:error|fatal|failed|failure|exception|traceback|panic)\b|\"(?:is_)?error\":\s*(?:true|\")"
 )
-#: Tokens of things that are not text, as the large providers count them: a picture at high and at low
-#: detail, a file or a sound.
+#: Tokens of things that are not text, as the large providers count them: a picture of unknown size at high and
+#: at low detail, a file or a sound.
 _IMAGE, _IMAGE_LOW, _MEDIA = 1_105, 85, 1_500
 
 
@@ -144,13 +157,18 @@ def says_error(text: str) -> bool:
     return bool(_ERROR.search(text[:400]))
 
 
-def weighed(content: object) -> tuple[list[str], int]:
-    """The texts that content brings into the model's window, and the tokens of all that is not text."""
+def weighed(content: object, picture: Callable[[int, int], int] = tiled) -> tuple[list[str], int]:
+    """The texts that content brings into the model's window, and the tokens of all that is not text.
+
+    `picture` gives the tokens of a picture by its width and height.
+    """
     texts, fixed = [], 0
     for part in raw_parts(content):
         text = _spoken(part)
+        if text is None and mapping(part).get("type") in _LIGHT:
+            text = json.dumps(part)  # text that is spelled in no way we know
         texts.append(text or "")
-        fixed += 0 if text is not None else _media_tokens(part)
+        fixed += 0 if text is not None else _media_tokens(part, picture)
     return texts, fixed
 
 
@@ -168,10 +186,15 @@ def _changed_part(part: object, change: Callable[[str], str]) -> object:
     return {**part, "text": change(text)} if isinstance(part, dict) else change(text)
 
 
-def _media_tokens(part: object) -> int:
+def _media_tokens(part: object, picture: Callable[[int, int], int]) -> int:
     if not isinstance(part, dict):
         return 0
     if part.get("type") not in _IMAGE_PARTS:
         return _MEDIA
     detail = part.get("detail") or mapping(part.get("image_url")).get("detail")
-    return _IMAGE_LOW if detail == "low" else _IMAGE
+    if detail == "low":
+        return _IMAGE_LOW
+    said = part.get("image_url")
+    places = (said, mapping(said).get("url"), mapping(part.get("source")).get("data"))
+    pixels = next((found for one in places if isinstance(one, str) and (found := pixels_of(one))), None)
+    return picture(*pixels) if pixels else _IMAGE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from proxy import events
 from proxy.core.identity import CREDENTIAL_HEADERS, covered_digests
 from proxy.core.meter import measured, parts
 from proxy.core.surface import raw_projection
+from proxy.dialects.parts import MAY_BE_HEAVY
 from proxy.house import House
 from proxy.message import Headers
 from proxy.policy import Limits, limits
@@ -41,8 +41,6 @@ __all__ = [
 
 #: A mark that a surface was applied is renewed at most this often, in seconds.
 _MARK_EVERY = 600.0
-#: Requests with any of these may weigh more tokens than bytes.
-_NOT_TEXT = re.compile(rb'"(?:image_url|file|input_audio|file_id)"')
 #: An envelope's and a message's own tokens never exceed what their JSON takes in bytes, but for this.
 _FRAME = 64
 #: How much longer all calls of a request may take the store than one (rule 5.9: 200 ms for 150), less our own share.
@@ -117,7 +115,7 @@ def surely_below(house: House, turn: Turn, known: Size) -> bool:
         return False
     body = turn.transcript.body
     most = (len(body) + _FRAME) * max(1.0, known.learned.calibration)
-    return most < known.limits.threshold and not _NOT_TEXT.search(body)
+    return most < known.limits.threshold and not MAY_BE_HEAVY.search(body)
 
 
 async def look(house: House, turn: Turn, known: Size, records: Within | None = None) -> Sight:

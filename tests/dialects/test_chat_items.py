@@ -66,12 +66,18 @@ def test_what_a_model_reads_is_weighed() -> None:
         ({"type": "image_url", "image_url": {"url": PICTURE["image_url"], "detail": "low"}}, 85),
         ({"type": "input_audio", "input_audio": {"data": "x" * 400_000, "format": "wav"}}, 1_500),
         ({"type": "file", "file": {"file_data": "data:application/pdf;base64," + "x" * 400_000}}, 1_500),
-        ({"type": "text", "text": None}, 1_500),
+        ({"type": "video_url", "video_url": {"url": "https://example.com"}}, 1_500),
     ],
 )
 def test_media_are_never_counted_as_text(part: Message, fixed: int) -> None:
     """400 kB of base64 weigh what the thing weighs."""
     assert weight({"role": "user", "content": [part]}) == ((), 4 + fixed)
+
+
+def test_text_that_is_spelled_oddly_is_weighed_as_it_stands() -> None:
+    """It is no picture, and a token of it is at least a byte."""
+    odd = {"type": "text", "text": {"value": float("inf")}}
+    assert weight({"role": "user", "content": [odd]}) == ((json.dumps(odd),), 4)
 
 
 def test_what_is_no_message_is_weighed_as_it_stands() -> None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
+import struct
 
 import pytest
 
-from proxy.dialects import parts
+from proxy.dialects import Dialect, parts
+from proxy.dialects.chat import CHAT
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.parts import MAY_BE_HEAVY
+from proxy.dialects.responses import RESPONSES
 
 PICTURE = {
     "type": "image_url",
     "image_url": {"url": "data:image/png;base64," + base64.b64encode(b"x" * 300_000).decode()},
 }
+
+#: The beginning of a PNG of 640 by 480.
+SMALL = base64.b64encode(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", 640, 480) + bytes(99)).decode()
 
 
 def test_json_is_written_compact_and_readable() -> None:
@@ -88,3 +97,34 @@ def test_a_changed_item_is_spelt_anew_without_cache_marks() -> None:
     assert parts.respelled(marked, "n", 2) == b'{"content":[{"text":"a"}],"n":2}'
     assert parts.respelled(marked, "n", 1) is None
     assert parts.respelled({**marked, "x": math.inf}, "n", 2) is None
+
+
+@pytest.mark.parametrize("wire", [CHAT, RESPONSES, MESSAGES], ids=lambda wire: wire.name)
+@pytest.mark.parametrize(
+    "kind",
+    ["text", "input_text", "refusal", "thinking", "reasoning", "image_url", "input_image", "image", "document",
+     "file", "input_file", "input_audio", "computer_screenshot", "what nobody has heard of"],
+)  # fmt: skip
+def test_what_weighs_more_tokens_than_bytes_is_seen_in_the_bytes(wire: Dialect, kind: str) -> None:
+    """Else a request full of pictures would pass for a small one, by its size."""
+    raw = json.dumps({"type": "message", "role": "user", "content": [{"type": kind}] * 20}).encode()
+    heavy = wire.weigh(raw).fixed > len(raw)
+    assert not heavy or MAY_BE_HEAVY.search(raw)
+    assert heavy is bool(MAY_BE_HEAVY.search(raw))
+
+
+@pytest.mark.parametrize(
+    ("wire", "part", "tokens"),
+    [
+        (CHAT, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{SMALL}"}}, 425),
+        (CHAT, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{SMALL}", "detail": "low"}}, 85),
+        (CHAT, {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}, 1_105),
+        (RESPONSES, {"type": "input_image", "image_url": f"data:image/png;base64,{SMALL}"}, 425),
+        (MESSAGES, {"type": "image", "source": {"type": "base64", "data": SMALL}}, 410),
+        (MESSAGES, {"type": "tool_result", "content": [{"type": "image", "source": {"data": SMALL}}]}, 410),
+    ],
+)  # fmt: skip
+def test_a_picture_weighs_by_its_size(wire: Dialect, part: dict[str, object], tokens: int) -> None:
+    """640 by 480 as its provider counts it; a link by what a large one would take."""
+    raw = json.dumps({"type": "message", "role": "user", "content": [part]}).encode()
+    assert wire.weigh(raw).fixed == tokens + 4

@@ -95,7 +95,7 @@ async def test_another_model_s_surface_applies_only_where_the_raw_history_needs_
     [
         (1_000_000, LONG, True),
         (10_000, LONG, False),
-        (1_000_000, LONG.replace(b'"x_unknown"', b'"image_url"'), False),
+        (1_000_000, LONG.replace(b'"x_unknown"', b'"a": {"type" : "image_url"}, "x_unknown"'), False),
     ],
 )
 async def test_only_few_bytes_of_text_prove_a_request_below(window: int, raw: bytes, *, below: bool) -> None:
