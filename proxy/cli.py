@@ -108,8 +108,6 @@ carryon classify --jsonl answers.jsonl"""
 
 #: Signs of an error's text where a file was to be named, and how the text is handed over.
 _TEXT = (" ", "{")
-#: What the store finds wrong names its key in its first words.
-_STORE_KEYS = ("redis.durability", "redis.url", "state_dir", "secret")
 _PIPE = "echo '…' | carryon classify"
 
 
@@ -230,10 +228,7 @@ def _placed(error: ConfigError | StoreConfigError, config: Path | None, given: M
     from proxy.settings.load import located  # noqa: PLC0415 - see `_settings`
 
     if isinstance(error, StoreConfigError):
-        message, cure = [*re.split(r"\. (?=[A-Z])", str(error), maxsplit=1), ""][:2]
-        key = next((key for key in _STORE_KEYS if key in message), "redis.url")
-        cure = (cure[:1].lower() + cure[1:]).rstrip(".") or "mend it, or set state_dir or redis.url"
-        error = ConfigError(Mistake(key=key, message=message.removeprefix(f"{key}: ").rstrip("."), cure=cure))
+        error = ConfigError(Mistake(key=error.key, message=error.message, cure=error.cure))
     return located(error, config, os.environ, given)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.cli import _placed
+from proxy.store import StoreConfigError
 from tests.terminal import arguments, environment, run
 
 
@@ -16,6 +18,20 @@ def test_without_a_command_the_help_is_printed() -> None:
     assert "Usage: carryon" in done.out
     assert all(name in done.out for name in ("serve", "demo", "check", "classify"))
     assert done.code == 2
+
+
+def test_what_the_store_finds_wrong_is_told_with_its_own_key_and_cure(tmp_path: Path) -> None:
+    """Whatever its words: the last ones of a server end in no sentence."""
+    file = tmp_path / "carryon.yaml"
+    file.write_text("listen: {port: 0}\nstate_dir: x\n")
+    found = _placed(StoreConfigError("ended. Its words: A. B", key="state_dir", cure="mend it"), file, {})
+    assert (found.file, found.line, found.key, found.message, found.cure) == (
+        str(file),
+        2,
+        "state_dir",
+        "ended. Its words: A. B",
+        "mend it",
+    )
 
 
 def test_the_version_is_told() -> None:

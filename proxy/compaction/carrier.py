@@ -30,7 +30,7 @@ _WORDS = "conversation_user_words"
 _RULES = "conversation_rules"
 _MODIFIED = "conversation_files_modified"
 _READ = "conversation_files_read"
-_TAG = re.compile(r"<(?=\s*/?\s*conversation_)", re.IGNORECASE)
+_TAG = re.compile(r"<(?=\s*(?:/\s*)?conversation_)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

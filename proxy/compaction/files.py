@@ -44,7 +44,7 @@ _WRITES = re.compile(
 )
 _READS = re.compile(r"read|view|open|cat\b|get|show|list|search|grep|find|glob", re.IGNORECASE)
 _PATCH = re.compile(
-    r"^(?:\*\*\* (?:Add|Update|Delete) File:|\*\*\* Move to:|\+\+\+ b/|\+\+\+ (?!b/|/dev/null))\s*(\S.*?)\s*$",
+    r"^(?:\*\*\* (?:Add|Update|Delete) File:|\*\*\* Move to:|\+\+\+ b/|\+\+\+ (?!b/|/dev/null))[ \t]*(\S[^\n]*)$",
     re.MULTILINE,
 )
 _REDIRECT = re.compile(
@@ -111,7 +111,7 @@ def _is_write(name: str, verb: str, keys: Iterable[str]) -> bool:
 
 
 def _headers(text: str) -> Iterator[str]:
-    return (one[1] for one in _PATCH.finditer(text) if _is_path(one[1]))
+    return (path for one in _PATCH.finditer(text) if _is_path(path := one[1].rstrip()))
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -100,7 +100,7 @@ REFUSAL = re.compile(rf"\W*(?:{'|'.join(_REFUSALS.values())})", re.IGNORECASE)
 SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 #: A line of output that speaks of a failure.
 TROUBLE = re.compile(
-    r"\b(?:errors?|failed|failures?|fatal|exception|panic|traceback|denied|not found|undefined|E\d{3,4})\b|\w+Error:",
+    r"\b(?:errors?|failed|failures?|fatal|exception|panic|traceback|denied|not found|undefined|E\d{3,4})\b|\wError:",
     re.IGNORECASE,
 )
 #: A name, path, hash or issue number: what a summary must not paraphrase.

@@ -133,7 +133,7 @@ def _command(call: Call) -> str:
 def _error_lines(results: Iterable[Result]) -> Iterable[str]:
     """The error lines of results, at most three of each: the first ones name the cause."""
     for result in results:
-        lines = [_line(line) for line in result.text.splitlines() if len(line) < _TEXT and TROUBLE.search(line)]
+        lines = [_line(line) for line in result.text.splitlines() if len(line) < _TEXT and TROUBLE.search(line[:_LINE])]
         yield from lines[:3]
 
 

@@ -8,6 +8,8 @@ import re
 import warnings
 from dataclasses import dataclass, field
 
+from proxy.core.counts import count_of
+
 __all__ = ["Evidence", "bounded", "clauses", "fold", "gather", "is_empty_or_html", "parse"]
 
 _MOST_DEPTH = 6
@@ -97,8 +99,8 @@ def _gather_field(key: str, child: object, into: Evidence, depth: int) -> None:
             into.codes.append((key, str(child)[:200]))
             if key in _STATUS_KEYS and _HTTP_STATUS.fullmatch(str(child)[:4]):
                 into.inner_status = int(child)
-        if key in _NUMBER_KEYS and isinstance(child, int):
-            into.numbers[_NUMBER_KEYS[key]] = child
+        if key in _NUMBER_KEYS and (count := count_of(child)):
+            into.numbers[_NUMBER_KEYS[key]] = count
     if isinstance(child, (dict, list)) or (isinstance(child, str) and key in _TEXT_KEYS):
         gather(child, into, depth + 1)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from proxy.core.counts import count_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -111,4 +113,4 @@ def sent(usage: object) -> int:
     if not isinstance(usage, dict):
         return 0
     keys = ("prompt_tokens", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return sum(count for key in keys if isinstance(count := usage.get(key), int) and not isinstance(count, bool))
+    return sum(count_of(usage.get(key)) or 0 for key in keys)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["is_overflow_sentence"]
 
 _SENTENCE_WORDS = 5
-_TAIL = re.compile(r"[,. ]*(?:(?:please )?try increasing (?:it|the context size)(?: or enable context shift)?)?[. ]*")
+_TAIL = re.compile(r"[,. ]*(?:(?:please )?try increasing (?:it|the context size)(?: or enable context shift)?[. ]*)?")
 _HEAD = re.compile(r"(?:error: ?)?(?:the |your |this )?(?:error: ?)?")
 
 

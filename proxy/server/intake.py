@@ -135,6 +135,8 @@ class Intake:
 async def take(request: web.BaseRequest, bounds: ServerBounds, lease: Lease, *, whole: bool) -> Incoming:
     """Read a request: its body whole, or as a stream."""
     headers = pairs(request.raw_headers)
+    if any(coding.strip(" \t").lower() != "chunked" for coding in values(headers, "transfer-encoding")):
+        raise TurnedAwayError(BROKEN)  # the parser undoes the chunks only, and what is passed on would not say the rest
     expected = {value.lower() for value in values(headers, "expect")}
     if expected - {"100-continue"}:
         raise TurnedAwayError(EXPECTS)

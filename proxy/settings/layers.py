@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ from proxy.settings.document import MOST_BYTES, Layer, Origin, Path_, document, 
 __all__ = ["Layer", "Origin", "Path_", "environment", "key_name", "overrides", "read_text", "yaml_file"]
 
 _PREFIX = "CARRYON_"
+#: Where what the shell has opened stands.
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 #: A line of a file that is neither empty, a comment nor the mark of a document.
 _SAID = re.compile(r"(?!---)\s*[^\s#]")
 #: Made by Kubernetes for a Service named `carryon`.
@@ -41,12 +46,29 @@ def yaml_file(path: Path, absent: str = "name an existing, readable file") -> La
 
 
 def read_text(path: Path) -> str:
-    """Read a file of settings. Raises `OSError`, and `ValueError` where it is too large or not UTF-8."""
-    with path.expanduser().open("rb") as file:
+    """Read a file of settings. Raises `OSError`, and `ValueError` where it is too large, not UTF-8 or no file."""
+    with os.fdopen(_opened(os.fspath(path.expanduser())), "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
     return data.decode("utf-8")
+
+
+def _opened(path: str) -> int:
+    """Open what can be read to its end: a file, or a pipe that the shell has opened for us (`<(…)`, `/dev/stdin`).
+
+    A pipe by name, a terminal or a device may have no end, and nobody would see what is waited for.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    kind = os.fstat(descriptor).st_mode
+    shells = stat.S_ISFIFO(kind) and path.startswith(_DESCRIPTORS)
+    if stat.S_ISREG(kind) or shells or path == os.devnull:
+        os.set_blocking(descriptor, True)
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise ValueError("it is a pipe, a device or a socket, not a file")
 
 
 def _refused(place: str, message: str, cure: str, *, key: str = "", line: int | None = None) -> ConfigError:

@@ -19,6 +19,7 @@ from proxy.settings.shape import Settings
 
 __all__ = ["load", "located"]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: pydantic's own findings by the beginning of their type: what is wrong ("": its own words), and what to do.
 _FINDINGS = (
@@ -139,12 +140,14 @@ def _fetched(layer: Layer, environ: Mapping[str, str]) -> tuple[Layer, dict[Path
             return {key: visit(inner, (*at, key)) for key, inner in value.items()}
         if isinstance(value, list):
             return [visit(inner, (*at, index)) for index, inner in enumerate(value)]
-        if not isinstance(value, str) or not value.startswith(("env:", "file:")):
+        if not isinstance(value, str):
             return value
         try:
-            text = _named(value, environ)
+            text = _text(_named(_text(value), environ) if value.startswith(("env:", "file:")) else value)
         except _AbsentError as error:
             absent[at] = _mistake(origins, at, *error.args)
+            return value
+        if text is value:
             return value
         origins[at] = replace(_origin(origins, at), reference=value, hidden=text)
         return text
@@ -153,7 +156,16 @@ def _fetched(layer: Layer, environ: Mapping[str, str]) -> tuple[Layer, dict[Path
 
 
 class _AbsentError(Exception):
-    """What a reference names is not there: message and cure."""
+    """What a reference names is not there, or a value is no text: message and cure."""
+
+
+def _text(value: str) -> str:
+    """Return a text that can be sent, stored and printed: half a character has no bytes in UTF-8."""
+    if not value.isascii() and _SURROGATE.search(value):
+        raise _AbsentError(
+            "holds a lone surrogate, or a byte that is not UTF-8", r"write it anew in UTF-8, without \ud800 to \udfff"
+        )
+    return value
 
 
 def _named(reference: str, environ: Mapping[str, str]) -> str:

@@ -20,10 +20,15 @@ class StoreError(Exception):
 
 
 class StoreConfigError(Exception):
-    """The store can never work as configured; the text says what is wrong and how to mend it.
+    """The store can never work as configured: what is wrong, of which key of the configuration, and how to mend it.
 
     Raised at start only. Redis being away is not one: that is a `StoreError`, and it passes.
     """
+
+    def __init__(self, message: str, *, key: str, cure: str) -> None:
+        """`message` says it of `key`, `cure` is an order; both in small letters, on one line, without a final stop."""
+        super().__init__(f"{key}: {message}; {cure}")
+        self.key, self.message, self.cure = key, message, cure
 
 
 class Commit(Enum):

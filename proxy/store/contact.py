@@ -1,4 +1,7 @@
-"""One call to Redis: breaker, connection, whose server it is, then the talk; all trouble becomes one error."""
+"""One call to Redis: breaker, connection, whose server it is, then the talk; all trouble becomes one error.
+
+What is made of a reply belongs into the talk: a reply that cannot be read is trouble as well, and its connection goes.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +73,10 @@ class Contact:
 
         try:
             await self._wire.call(talk, max(self._terms.timeout, self._terms.wait_timeout))
-        except (*UNREACHED, RedisError) as error:
-            if isinstance(error, UNREACHED):
+        except StoreConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `run`
+            if not isinstance(error, RedisError) or isinstance(error, UNREACHED):
                 self.breaker.missed()
             self.warn(error)
 
@@ -94,19 +99,26 @@ class Contact:
         except (RedisError, StoreConfigError) as error:  # it answered: an error, or what may not be
             self.breaker.succeeded()
             raise StoreError(self.warn(error)) from error
+        except Exception as error:  # what answers is no server of ours: no reply of one raises
+            self.breaker.failed()
+            raise StoreError(self.warn(error)) from error
         except BaseException:
             self.breaker.abandoned()
             raise
         self.breaker.succeeded()
         return result
 
-    async def one(self, command: Command, wait: float | None = None) -> Any:
-        """Send one command and return its reply. Raises `StoreError`."""
+    async def one(self, command: Command, wait: float | None = None, *, read: Callable[[Any], T]) -> T:
+        """Send one command and return what `read` makes of its reply. Raises `StoreError`."""
 
-        async def talk(line: Line) -> Any:
-            return answered(await line.ask(command))[0]
+        async def talk(line: Line) -> T:
+            return read(answered(await line.ask(command))[0])
 
         return await self.run(talk, wait)
+
+    async def tell(self, command: Command, wait: float | None = None) -> None:
+        """Send one command whose reply says nothing. Raises `StoreError`."""
+        await self.one(command, wait, read=lambda _reply: None)
 
     async def level(self, line: Line) -> durability.Level:
         """Ask this server what durability it gives. Raises `StoreConfigError` where less than demanded."""
@@ -144,11 +156,14 @@ class Contact:
         if stored is None:
             answered([claim])
         answered([stored])
+        if not isinstance(stored, bytes):
+            raise TypeError("the stored fingerprint is no text")
         if stored != mine.encode():
             raise StoreConfigError(
-                "this Redis holds conversations of another `secret`. "
-                "Give every replica the same `secret`, or this one another database in redis.url "
-                f"(after a deliberate change: delete the key {keys.SECRET})."
+                "this Redis holds conversations of another `secret`",
+                key="secret",
+                cure="give every replica the same `secret`, or this one another database in redis.url "
+                f"(after a deliberate change: delete the key {keys.SECRET})",
             )
         await line.ask(Command(("PEXPIRE", keys.SECRET, expiry)))
         self._compare_again = self._clock() + REFRESH
@@ -172,4 +187,4 @@ def _demand(setting: str) -> Demand:
         return Demand(setting)
     except ValueError as error:
         known = ", ".join(f"`{demand.value}`" for demand in Demand)
-        raise StoreConfigError(f"redis.durability is `{setting}`; it may be {known}.") from error
+        raise StoreConfigError(f"is `{setting}`", key="redis.durability", cure=f"write one of {known}") from error

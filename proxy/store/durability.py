@@ -79,14 +79,16 @@ def decide(demand: Demand, known: Facts) -> tuple[Level, str | None]:
         return (Level.AOF, _doubt(known)) if lack is None else (Level.MEMORY, f"{lack}; durability is `memory`")
     if demand is Demand.AOF and lack is not None:
         raise StoreConfigError(
-            f"redis.durability is `aof`, but {lack}. "
-            "Turn the append-only file on (appendonly yes, appendfsync everysec or always; "
-            "Redis 7.2 or newer, or Valkey), or set redis.durability to `auto`."
+            f"is `aof`, but {lack}",
+            key="redis.durability",
+            cure="turn the append-only file on (appendonly yes, appendfsync everysec or always; "
+            "Redis 7.2 or newer, or Valkey), or set redis.durability to `auto`",
         )
     if demand is Demand.REPLICA and known.replicas == 0:
         raise StoreConfigError(
-            "redis.durability is `replica`, but no replica is connected to the server. "
-            "Connect one, or set redis.durability to `auto`."
+            "is `replica`, but no replica is connected to the server",
+            key="redis.durability",
+            cure="connect one, or set redis.durability to `auto`",
         )
     return Level(demand.value), None
 

@@ -73,7 +73,7 @@ class EmbeddedStore:
                     raise
         except OSError as error:
             users.release()
-            raise StoreConfigError(f"the embedded store in {places.data} cannot be used: {error}") from error
+            raise _unusable(f"the embedded store in {places.data} cannot be used: {error}") from error
         except BaseException:
             users.release()
             raise
@@ -109,7 +109,7 @@ class EmbeddedStore:
         while not await _answers(places):
             if spawned is not None and spawned.poll() is not None:
                 places.socket.unlink(missing_ok=True)
-                raise StoreConfigError(_why_it_ended(places, spawned.returncode))
+                raise _ended(places, spawned.returncode)
             alive = FileLock(places.alive)
             if alive.take():
                 self._process = spawned = self._spawn(places, alive)
@@ -140,7 +140,7 @@ class EmbeddedStore:
             places.pid.write_text(f"{process.pid}\n", encoding="ascii")
         except OSError as error:
             places.close_run()
-            raise StoreConfigError(f"the embedded store cannot start {self._binary}: {error}") from error
+            raise _unusable(f"the embedded store cannot start {self._binary}: {error}") from error
         finally:
             alive.release()
         return process
@@ -204,7 +204,7 @@ async def _turn(places: Places) -> AsyncIterator[None]:
         async with asyncio.timeout(2 * (START_WITHIN + 2 * STOP_WITHIN)):
             await turn.wait()
     except TimeoutError as error:
-        raise StoreConfigError(f"another process holds {places.turn} and does not let go; end it.") from error
+        raise _unusable(f"another process holds {places.turn} and does not let go", "end it") from error
     try:
         yield
     finally:
@@ -255,7 +255,7 @@ async def _answers(places: Places) -> bool:
     except (OSError, EOFError, ValueError):  # a time-out is an OSError, a server still loading a ValueError
         return False
     if not _is_data(directory, places):
-        raise StoreConfigError(f"a server for other data ({directory}) listens on {places.socket}; stop it.")
+        raise _unusable(f"a server for other data ({directory}) listens on {places.socket}", "stop it")
     return True
 
 
@@ -304,15 +304,18 @@ def _is_ours(pid: int, places: Places) -> bool:
     return os.fsencode(places.socket) in listed.stdout
 
 
-def _why_it_ended(places: Places, code: int) -> str:
-    """Return the message for a server that ended while it was starting."""
-    try:
+def _ended(places: Places, code: int) -> StoreConfigError:
+    """Return the error for a server that ended while it was starting."""
+    last = []
+    with contextlib.suppress(OSError):
         last = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
-    except OSError:
-        last = []
-    told = "\n  ".join(last) or "(nothing)"
-    return (
-        f"the embedded store's server ended with {code} while starting. Its last words:\n  {told}\n"
-        f"Mend what it names (a full disk, damaged data in {places.data}), "
-        "or set redis.url to a server of your own."
-    )
+    told = f"its last words: {' | '.join(last) or '(nothing)'}"
+    message = f"the embedded store's server ended with {code} while starting; {told}"
+    return _unusable(message, f"mend what it names (a full disk, damaged data in {places.data}), {_INSTEAD}")
+
+
+_INSTEAD = "or set redis.url to a server of your own"
+
+
+def _unusable(message: str, cure: str = f"mend that, {_INSTEAD}") -> StoreConfigError:
+    return StoreConfigError(message, key="state_dir", cure=cure)

@@ -21,7 +21,9 @@ __all__ = ["CAP", "check_operation", "dropped", "marked", "pack", "unpack"]
 CAP = 256
 
 _FORMAT = b"1\n"
-_HEAD = re.compile(rb"(\d+) (\d+) (\S+) (\d+)\n")
+#: As `lua/commit.lua` reads it; a number with more digits was written by nobody.
+_HEAD = re.compile(rb"([0-9]{1,15}) ([0-9]{1,15}) (\S{1,64}) ([0-9]{1,9})\n")
+_SECONDS_DIGITS = 15
 _OPERATION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -67,13 +69,18 @@ def pack(entry: Entry) -> bytes:
 
 
 def unpack(packed: bytes) -> tuple[Entry, ...]:
-    """Return the entries of an index, oldest first; what is of an unknown format or damaged counts as absent."""
+    """Return the entries of an index, oldest first; what is of an unknown format or damaged counts as absent.
+
+    An index that was written has no more entries than `CAP`: what is behind them is damage.
+    """
     if not packed.startswith(_FORMAT):
         return ()
     entries: list[Entry] = []
     at = len(_FORMAT)
-    while (head := _HEAD.match(packed, at)) is not None:
-        at = head.end() + int(head[4])
+    for _ in range(CAP):
+        head = _HEAD.match(packed, at)
+        if head is None or (at := head.end() + int(head[4])) > len(packed):
+            break
         try:
             body = _decoder.decode(packed[head.end() : at])
         except msgspec.MsgspecError:
@@ -110,7 +117,11 @@ def _with_marks(entry: Entry, marks: Mapping[bytes, bytes]) -> Entry:
     proven, retired, applied = b"p:" + name in marks, b"r:" + name in marks, marks.get(b"a:" + name)
     if not (proven or retired or applied):
         return entry
-    return replace(entry, proven=proven, retired=retired, applied=int(applied) if applied and applied.isdigit() else 0)
+    return replace(entry, proven=proven, retired=retired, applied=_seconds(applied or b""))
+
+
+def _seconds(raw: bytes) -> int:
+    return int(raw) if raw.isdigit() and len(raw) <= _SECONDS_DIGITS else 0
 
 
 def dropped(entries: Sequence[Entry], base: int) -> tuple[str, ...]:

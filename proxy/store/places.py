@@ -58,7 +58,7 @@ class Places:
     def prepare(cls, state_dir: Path) -> Places:
         """Make and check the directories of `<state_dir>/store`. Raises `StoreConfigError`."""
         data = state_dir.absolute() / "store"
-        _make_private(data, "state_dir")
+        _make_private(data)
         _try_to_write(data)
         name = hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]
         runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -71,7 +71,7 @@ class Places:
 
     def open_run(self) -> None:
         """Make and check the socket's directory. Raises `StoreConfigError`."""
-        _make_private(self.run, "run directory")
+        _make_private(self.run, "the run directory: ")
 
     def close_run(self) -> None:
         """Remove the socket and its directory: a store that does not run leaves nothing outside its data."""
@@ -80,16 +80,17 @@ class Places:
             self.run.rmdir()
 
 
-def _make_private(path: Path, what: str) -> None:
+def _make_private(path: Path, what: str = "") -> None:
     """Make a directory that is ours alone; refuse a link, another owner, or what is no directory."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise StoreConfigError(f"{what}: {path} belongs to another user or is no directory; remove it.")
+            message = f"{what}{path} belongs to another user or is no directory"
+            raise StoreConfigError(message, key="state_dir", cure="remove it")
         path.chmod(0o700)
     except OSError as error:
-        raise StoreConfigError(f"{what}: cannot make {path}: {error.strerror}. {_CURE}") from error
+        raise StoreConfigError(f"{what}cannot make {path}: {error.strerror}", key="state_dir", cure=_CURE) from error
 
 
 def _try_to_write(path: Path) -> None:
@@ -98,7 +99,7 @@ def _try_to_write(path: Path) -> None:
         probe.write_bytes(b"carryon")
         probe.unlink()
     except OSError as error:
-        raise StoreConfigError(f"state_dir: cannot write in {path}: {error.strerror}. {_CURE}") from error
+        raise StoreConfigError(f"cannot write in {path}: {error.strerror}", key="state_dir", cure=_CURE) from error
 
 
-_CURE = "Set state_dir to a directory that Carryon may write, or redis.url to a server of your own."
+_CURE = "set state_dir to a directory that Carryon may write, or redis.url to a server of your own"

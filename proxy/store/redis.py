@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.core.meter import CALIBRATION_RANGE
-from proxy.store import Commit, Entry, Learned, Record, StoreConfigError, StoreError, blob, durability, index, keys
+from proxy.store import Commit, Entry, Learned, Record, StoreConfigError, blob, durability, index, keys, replies
 from proxy.store.bounded import Bounded
 from proxy.store.contact import REFRESH, Contact, Terms, answered, fingerprint, milliseconds
 from proxy.store.keys import Keys
@@ -70,7 +70,7 @@ class RedisLedger:
         self._clock = clock
         self.lanes = Lanes()
         self._surfaces: Bounded[tuple[str, str, int, str], bytes] = Bounded(surface_bytes)
-        self._records: Bounded[str, tuple[list[Any], Record]] = Bounded(REMEMBERED_ENTRIES)
+        self._records: Bounded[str, tuple[replies.Loaded, Record]] = Bounded(REMEMBERED_ENTRIES)
         self._refreshed: Bounded[tuple[str, str], float] = Bounded(REMEMBERED_REFRESHES)
         self._ttl = milliseconds(self._terms.ttl)
         #: The expiry is refreshed where fewer milliseconds than this are left.
@@ -89,13 +89,13 @@ class RedisLedger:
         """Load epoch, generation, index, marks and notes in one round trip."""
         names = Keys.of(conversation)
 
-        async def talk(line: Line) -> list[Any]:
-            reply: list[Any] = answered(await line.ask(_load(names)))[0]
+        async def talk(line: Line) -> Record:
+            reply = replies.loaded(answered(await line.ask(_load(names)))[0])
             if 0 <= reply[5] < self._refresh_below and self._is_due(conversation, "touch"):
                 await line.ask(self._touch(names))
-            return reply
+            return self._read(conversation, reply)
 
-        return self._read(conversation, await self._contact.run(talk, wait))
+        return await self._contact.run(talk, wait)
 
     def remembered(self, conversation: str) -> Record | None:
         """Return the record as this process last loaded it. Never evidence."""
@@ -109,7 +109,7 @@ class RedisLedger:
         if held is not None:
             return held
         command = Command(("HMGET", Keys.of(conversation).record, "e", f"b:{entry.operation}"))
-        stored_epoch, stored = await self._contact.one(command, wait)
+        stored_epoch, stored = await self._contact.one(command, wait, read=replies.stored)
         if stored is None or stored_epoch != epoch.encode():
             return None
         found = blob.decode(stored)
@@ -135,8 +135,7 @@ class RedisLedger:
             self._ttl,
             *index.dropped(loaded.entries, entry.base),
         )
-        reply: bytes = await self._contact.one(command, wait)
-        return Commit(reply.decode())
+        return await self._contact.one(command, wait, read=replies.commit)
 
     async def confirm(self, conversation: str, *, wait: float | None = None) -> Record | None:
         """Touch, wait for the durability and load, on one connection; None where it is not confirmed."""
@@ -144,11 +143,11 @@ class RedisLedger:
         most = self._terms.wait_timeout if wait is None else min(wait, self._terms.wait_timeout)
         until = asyncio.get_running_loop().time() + most
 
-        async def talk(line: Line) -> list[Any] | None:
-            return await self._confirmed(line, names, until)
+        async def talk(line: Line) -> Record | None:
+            reply = await self._confirmed(line, names, until)
+            return None if reply is None else self._read(conversation, reply)
 
-        reply = await self._contact.run(talk, most)
-        return None if reply is None else self._read(conversation, reply)
+        return await self._contact.run(talk, most)
 
     async def mark(self, conversation: str, operation: str, mark: str) -> None:
         """Note `proven`, `retired` or `applied` about a surface; `applied` is written once in ten minutes."""
@@ -156,17 +155,18 @@ class RedisLedger:
             return
         names = Keys.of(conversation)
         command = MARK((names.record, names.marks), _MARKS[mark], operation, self._ttl, self._refresh_below)
-        await self._contact.one(command)
+        await self._contact.tell(command)
 
     async def note(self, conversation: str, name: str, value: str, *, wait: float | None = None) -> None:
         """Set one note of the conversation, remove it with an empty value."""
         names = Keys.of(conversation)
-        await self._contact.one(NOTES((names.notes,), name, value, milliseconds(NOTES_EXPIRY), NOTES_AT_MOST), wait)
+        await self._contact.tell(NOTES((names.notes,), name, value, milliseconds(NOTES_EXPIRY), NOTES_AT_MOST), wait)
 
     async def claim(self, conversation: str, name: str, owner: str, seconds: float) -> bool:
         """Take a lease among the notes of the conversation; False where another holds it."""
         expiry, keys_ = milliseconds(NOTES_EXPIRY), (Keys.of(conversation).notes,)
-        return bool(await self._contact.one(LEASE(keys_, name, owner, seconds, expiry, NOTES_AT_MOST)))
+        command = LEASE(keys_, name, owner, seconds, expiry, NOTES_AT_MOST)
+        return await self._contact.one(command, read=replies.taken)
 
     async def learned(self, limit_key: str, calibration_key: str, *, wait: float | None = None) -> Learned:
         """Load the learned limit and the calibration; the keys are digests of what they are shared by."""
@@ -175,39 +175,32 @@ class RedisLedger:
             Command(("GET", keys.model(calibration_key))),
         )
 
-        async def talk(line: Line) -> list[Any]:
-            return answered(await line.ask(*commands))
+        async def talk(line: Line) -> Learned:
+            return replies.learned(await line.ask(*commands))
 
-        limit, calibration = await self._contact.run(talk, wait)
-        try:
-            return Learned(limit=int(limit or 0), calibration=float(calibration or 1.0))
-        except ValueError as error:
-            raise StoreError(self._contact.warn(error)) from error
+        return await self._contact.run(talk, wait)
 
     async def learn_limit(self, limit_key: str, limit: int, window: int = 0) -> None:
         """Lower or set the learned limit (`lua/limit.lua`); below 1,024 it is ignored."""
         if limit >= LEAST_LIMIT:
-            await self._contact.one(LIMIT((keys.model(limit_key),), limit, self._ttl, window))
+            await self._contact.tell(LIMIT((keys.model(limit_key),), limit, self._ttl, window))
 
     async def learn_calibration(self, calibration_key: str, ratio: float) -> None:
         """Fold one observed ratio into the calibration; what is not a positive number is ignored."""
         if 0 < ratio < float("inf"):
             name = keys.model(calibration_key)
-            await self._contact.one(CALIBRATION((name,), ratio, CALIBRATION_WEIGHT, *CALIBRATION_RANGE, self._ttl))
+            await self._contact.tell(CALIBRATION((name,), ratio, CALIBRATION_WEIGHT, *CALIBRATION_RANGE, self._ttl))
 
     async def close(self) -> None:
         """Close all connections."""
         await self._contact.close()
 
-    def _read(self, conversation: str, reply: list[Any]) -> Record:
+    def _read(self, conversation: str, reply: replies.Loaded) -> Record:
         """Turn the reply of `lua/load.lua` into a record, and remember it."""
         held = self._records.get(conversation)
         if held is not None and held[0][:5] == reply[:5]:
             return held[1]
-        try:
-            record = _record(reply)
-        except ValueError as error:
-            raise StoreError(self._contact.warn(error)) from error
+        record = replies.record(reply)
         if record.epoch is None:
             self._records.drop(conversation)
         else:
@@ -225,7 +218,7 @@ class RedisLedger:
         self._refreshed.put((conversation, what), now)
         return True
 
-    async def _confirmed(self, line: Line, names: Keys, until: float) -> list[Any] | None:
+    async def _confirmed(self, line: Line, names: Keys, until: float) -> replies.Loaded | None:
         """Return a load that is confirmed, None where it is not.
 
         The wait covers what was written before the touch. A record that has moved on between touch and
@@ -242,7 +235,7 @@ class RedisLedger:
             waited = await line.ask(*durability.wait(level, max(1, milliseconds(left))))
             if touched[0] is not None and not durability.confirmed(level, waited):
                 return None
-            reply: list[Any] = answered(await line.ask(_load(names)))[0]
+            reply = replies.loaded(answered(await line.ask(_load(names)))[0])
             if touched == reply[:2]:
                 return reply
         return None
@@ -250,25 +243,3 @@ class RedisLedger:
 
 def _load(names: Keys) -> Command:
     return LOAD((names.record, names.marks, names.notes))
-
-
-def _record(reply: list[Any]) -> Record:
-    """Return the record of a reply; raise ValueError where the record's fields make no sense."""
-    epoch, generation, packed, marks, notes = reply[:5]
-    named = tuple(sorted((_text(name), _text(value)) for name, value in _pairs(notes)))
-    if epoch is None:
-        return Record(notes=named)
-    return Record(
-        epoch=_text(epoch),
-        generation=int(generation or b""),
-        entries=index.marked(index.unpack(packed or b""), dict(_pairs(marks))),
-        notes=named,
-    )
-
-
-def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")

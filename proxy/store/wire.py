@@ -93,7 +93,8 @@ class Wire:
                 driver_info=None,
             )
         except ValueError as error:
-            raise StoreConfigError(f"redis.url cannot be read: {error}") from error
+            cure = "write redis://host:6379/0 (rediss:// for TLS, unix:///path for a socket)"
+            raise StoreConfigError(f"cannot be read: {error}", key="redis.url", cure=cure) from error
 
     async def call(self, talk: Talk[T], wait: float) -> T:
         """Run `talk` on one connection within `wait` seconds, pool and connecting included.

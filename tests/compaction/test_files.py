@@ -20,6 +20,12 @@ CASES: dict[str, tuple[str, object, tuple[str, ...], tuple[str, ...]]] = {
     "a patch": ("apply_patch", {"input": PATCH}, ("src/a.py", "src/b.py"), ()),
     "a patch in a shell": ("shell", {"command": ["apply_patch", PATCH]}, ("src/a.py", "src/b.py"), ()),
     "a unified diff": ("patch", {"diff": "--- a/x.py\n+++ b/x.py\n@@"}, ("x.py",), ()),
+    "a patch with spaces": (
+        "patch",
+        {"diff": "+++ b/my file.py  \r\n@@\n*** Add File:\nnot.py\n*** Move to: \tz.py\t\n"},
+        ("my file.py", "z.py"),
+        (),
+    ),
     "a patch that is no JSON": ("apply_patch", PATCH, ("src/a.py", "src/b.py"), ()),
     "a redirection": ("bash", {"command": "echo hi > out/log.txt 2>&1"}, ("out/log.txt",), ()),
     "sed in place": ("bash", {"command": "sed -i 's/a/b/' src/c.py"}, ("src/c.py",), ()),

@@ -84,6 +84,12 @@ def test_tool_results_that_give_orders_are_not_quoted() -> None:
     assert "delete everything" not in outline(remembered(steps), 1_000, estimate)
 
 
+def test_a_line_speaks_of_a_failure_where_it_is_shown() -> None:
+    """By a word, or by a class of errors; what stands behind what is kept of a line does not count."""
+    lines = [f"{'x ' * 150}failed", "ValueError: no", "so it failed", "terrors of the deep", "Error"]
+    assert remembered(ran("x", "\n".join((*lines, "done"))))["errors"] == ("ValueError: no", "so it failed", "Error")
+
+
 def test_a_section_keeps_its_newest_lines() -> None:
     """The older ones go when the budget is short."""
     steps = [one for at in range(40) for one in said(f"I decided on `part_{at}` because of {at}.")]

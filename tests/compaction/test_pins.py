@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +59,16 @@ def test_orders_before_and_after_a_long_paste_are_found() -> None:
 def test_patterns_of_the_policy_name_further_rules() -> None:
     """Regular expressions, in any case."""
     assert [*rule_sentences("House style: tabs. Bye now.", ["^house style"])] == ["House style: tabs."]
+
+
+def test_a_pattern_of_the_policy_sees_the_first_two_thousand_signs_of_a_sentence() -> None:
+    """Nobody need know which patterns are quadratic: this one would read the sentence from every one of its spaces."""
+    before, after = "a" * 1_900, "a" * 2_000
+    sentences = [f"word {before} tabs are meant", f"word {after} tabs are meant"]
+    assert [*rule_sentences("\n".join(sentences), ["tabs"])] == sentences[:1]
+    began = time.thread_time()
+    assert [*rule_sentences("x " + " " * 39_000 + "y", [r"\s+tabs"])] == []
+    assert time.thread_time() - began < 1.0  # 39,000 signs take seconds
 
 
 def test_the_newest_statement_of_a_rule_wins() -> None:

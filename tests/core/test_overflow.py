@@ -90,6 +90,13 @@ def test_a_users_pattern_is_an_overflow_with_its_numbers() -> None:
     assert (verdict.kind, verdict.rule) == (OVERFLOW, "user:E77")
 
 
+def test_a_users_pattern_sees_beginning_and_end_of_a_long_text() -> None:
+    """Eight kibibytes at most: nobody need know which patterns are quadratic."""
+    for at, seen in ((0, True), (30_000, False), (59_000, True)):
+        text = f"{'word ' * (at // 5)}E77 {'word ' * ((60_000 - at) // 5)}"
+        assert (classify(status=500, body=error(text), patterns=(re.compile("E77"),)).kind is OVERFLOW) is seen
+
+
 def test_what_is_no_overflow_has_its_own_kind() -> None:
     """Output caps, bytes and rates are told apart; only overflows reveal numbers."""
     cap = classify(

@@ -167,7 +167,12 @@ CASES: dict[str, Case] = {
     "a directory for a value": _in("secret: file:/\n", 1, "secret", "cannot be read: Is a directory", "readable file"),
     "an empty file for a value": _in(_up("api_key: file:/dev/null"), 4, "upstreams.a.api_key", "is empty",
         "write the value"),
-    "a value that never ends": _in("secret: file:/dev/zero\n", 1, "secret", "larger than 1 MiB", "readable file"),
+    "a value that never ends": _in("secret: file:/dev/zero\n", 1, "secret", "a device", "readable file"),
+    "half a character": _in('secret: "\\ud800aaaaaaaaaaaaaaaaaaaaa"\n', 1, "secret", "lone surrogate", "in UTF-8"),
+    "half a character in a header": _in(_up('headers: {X-A: "\\udc00"}'), 4, "upstreams.a.headers.X-A",
+        "lone surrogate", "in UTF-8"),
+    "half a character in a list": _in('models:\n  - {model: m, prune: {exempt_tools: ["\\udfff"]}}\n', 2,
+        "models[0].prune.exempt_tools[0]", "lone surrogate", "in UTF-8"),
     # --- upstreams ---
     "an upstream without a scheme": _in("upstreams: {a: 'localhost:8080'}\n", 1, "upstreams.a.base_url", "http://",
         _NO_URL),

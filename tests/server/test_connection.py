@@ -54,6 +54,20 @@ MALFORMED: dict[str, bytes] = {
     + SECRET,
     "chunked not last": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"
     + SECRET,
+    **{
+        f"{coding} under chunked": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+        + coding.encode()
+        + b"\r\n\r\n"
+        + b"%x\r\n%s\r\n0\r\n\r\n" % (len(SECRET), SECRET)
+        for coding in (
+            "gzip, chunked",
+            "foo,chunked",
+            "identity, chunked",
+            "chunked, chunked",
+            "gzip;q=1, chunked",
+            "gzip\r\nTransfer-Encoding: chunked",
+        )
+    },
     "hidden chunked": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n"
     + SECRET,
     "chunk size overflow": b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -138,10 +141,28 @@ def test_the_command_line_names_keys_with_dots_and_leaves_out_what_was_not_given
 
 
 def test_a_file_larger_than_any_configuration_is_refused_unread(tmp_path: Path) -> None:
-    """And so is one without an end."""
-    for path in (_file(tmp_path, "#" * (1 << 21)), Path("/dev/zero")):
-        with pytest.raises(ConfigError, match="larger than 1 MiB"):
-            yaml_file(path)
+    """It is not read to its end."""
+    with pytest.raises(ConfigError, match="larger than 1 MiB"):
+        yaml_file(_file(tmp_path, "#" * (1 << 21)))
+
+
+def test_what_may_have_no_end_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe by name that nobody writes to, a device, a socket."""
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for path in (tmp_path / "pipe", tmp_path / "socket", Path("/dev/zero"), Path("/dev/ptmx")):
+            with pytest.raises(ConfigError, match=r"(pipe, a device or a socket|No such device).*\n.*readable file"):
+                yaml_file(path)
+
+
+def test_what_the_shell_has_opened_is_read_to_its_end() -> None:
+    """As in `carryon check <(decrypt carryon.yaml)`; and nothing is an empty file."""
+    reading, writing = os.pipe()
+    threading.Timer(0.05, lambda: (os.write(writing, b"log: {level: debug}"), os.close(writing))).start()
+    assert yaml_file(Path(f"/dev/fd/{reading}")).tree == {"log": {"level": "debug"}}
+    os.close(reading)
+    assert yaml_file(Path(os.devnull)).tree == {}
 
 
 def test_a_key_by_two_variables_is_refused() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
-from proxy.store import Record, StoreConfigError, StoreError
+from proxy.store import Commit, Learned, Record, StoreConfigError, StoreError
 from proxy.store.contact import fingerprint
 from proxy.store.redis import RedisLedger
 from tests.store.chaos import Chaos
 from tests.store.conftest import commit_one, entry
+from tests.store.rubbish import NOISE, Rubbish, spelled, value
 from tests.store.servers import Server
 
 C = "ab12.cd34"
@@ -143,3 +146,68 @@ def test_an_unreadable_url_or_durability_is_a_configuration_error() -> None:
         RedisLedger("http://localhost")
     with pytest.raises(StoreConfigError, match=r"redis\.durability"):
         RedisLedger("redis://localhost", durability="forever")
+
+
+#: Every call of a ledger, and what it may come to where it does not fail.
+CALLS: dict[str, tuple[Callable[[RedisLedger], Awaitable[object]], tuple[type, ...]]] = {
+    "load": (lambda ledger: ledger.load(C), (Record,)),
+    "surface": (lambda ledger: ledger.surface(C, "e", entry("op")), (bytes, type(None))),
+    "commit": (lambda ledger: ledger.commit(C, Record(), entry("op"), b"x"), (Commit,)),
+    "confirm": (lambda ledger: ledger.confirm(C), (Record, type(None))),
+    "mark": (lambda ledger: ledger.mark(C, "op", "proven"), (type(None),)),
+    "note": (lambda ledger: ledger.note(C, "a", "b"), (type(None),)),
+    "claim": (lambda ledger: ledger.claim(C, "lease", "me", 1.0), (bool,)),
+    "learned": (lambda ledger: ledger.learned("m", "c"), (Learned,)),
+    "learn_limit": (lambda ledger: ledger.learn_limit("m", 4_096), (type(None),)),
+    "learn_calibration": (lambda ledger: ledger.learn_calibration("c", 1.5), (type(None),)),
+}
+
+
+async def _called(ledger: RedisLedger, clock: Clock) -> None:
+    """Call everything; nothing comes of it but what may, and `StoreError`."""
+    for call, kinds in CALLS.values():
+        clock.now += 1000.0  # the breaker allows a call again
+        with suppress(StoreError):
+            assert isinstance(await call(ledger), kinds)
+
+
+@pytest.mark.parametrize("durability", ["memory", "auto"])
+@pytest.mark.parametrize("secret", [None, "a" * 32])
+async def test_any_reply_of_the_protocol_is_an_answer_or_a_store_error(
+    durability: str, secret: str | None, open_ledger: Open
+) -> None:
+    """Values of any shape in place of ours: nothing else comes out of the ledger, and a start goes on."""
+    chance, clock = random.Random(f"{durability} {secret}"), Clock()
+    async with Rubbish(lambda: spelled(value(chance))) as server:
+        ledger = open_ledger(server.url, durability=durability, fingerprint=secret, timeout=0.5, clock=clock)
+        for _ in range(40):
+            with suppress(StoreConfigError):  # a fingerprint that is not ours, a level that is not to be had
+                await ledger.start()
+            await _called(ledger, clock)
+
+
+@pytest.mark.parametrize("noise", NOISE)
+async def test_noise_is_a_store_error(noise: bytes, open_ledger: Open) -> None:
+    """What is not the protocol, or never ends."""
+    clock = Clock()
+    async with Rubbish(lambda: noise) as server:
+        ledger = open_ledger(server.url, durability="auto", timeout=0.05, wait_timeout=0.05, clock=clock)
+        await ledger.start()
+        await _called(ledger, clock)
+
+
+async def test_a_reply_of_another_shape_is_warned_of_once_and_costs_its_connection(
+    open_ledger: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose reply it was nobody knows: no further command goes there. After three the server is left alone."""
+    clock = Clock()
+    async with Rubbish(lambda: b"+OK\r\n") as server:
+        ledger = open_ledger(server.url, clock=clock)
+        with caplog.at_level(logging.WARNING, "proxy.store"):
+            for number in range(1, 4):
+                with pytest.raises(StoreError, match="something else"):
+                    await ledger.load(C)
+                assert server.accepted == number
+        with pytest.raises(StoreError, match="left alone"):
+            await ledger.load(C)
+    assert len(caplog.records) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -337,8 +338,14 @@ async def test_a_server_that_will_not_start_says_why(open_store: Callable[[], Em
     await store.stop()
     log = append_only(tmp_path)
     log.write_bytes(b"*1\r\n$4\r\nNOPE\r\n" + b"garbage " * 10)
-    with pytest.raises(StoreConfigError, match=r"(?s)last words.*redis\.url"):
+    with pytest.raises(StoreConfigError) as caught:
         await open_store().start()
+    error = caught.value
+    assert error.key == "state_dir"
+    assert error.message.startswith("the embedded store's server ended with ")
+    assert "; its last words: " in error.message
+    assert "\n" not in str(error)
+    assert re.fullmatch(r"mend what it names \(.*damaged data in /.*/store\), or set redis\.url to .*own", error.cure)
 
 
 async def test_a_state_directory_that_cannot_be_used_is_a_configuration_error(tmp_path: Path) -> None:

@@ -33,7 +33,20 @@ def test_an_index_comes_back_as_it_was_packed() -> None:
     assert unpack(packed(*entries)) == entries
 
 
-@pytest.mark.parametrize("damage", [b"", b"2\n", b"1", b"1\nx", b"1\n1 4 op 900\n", b"1\n1 4 op 3\nabc"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"2\n",
+        b"1",
+        b"1\nx",
+        b"1\n1 4 op 900\n",
+        b"1\n1 4 op 3\nabc",
+        b"1\n1 4 op " + b"9" * 30 + b"\nx",
+        b"1\n" + b"9" * 5_000 + b" 4 op 1\nx",
+        b"1\n1 4 " + b"o" * 65 + b" 1\nx",
+    ],
+)
 def test_what_cannot_be_read_counts_as_absent(damage: bytes) -> None:
     """Another format, a cut, or noise: no entries and no error."""
     assert unpack(damage) == ()
@@ -46,10 +59,16 @@ def test_a_damaged_entry_does_not_hide_its_neighbours() -> None:
     assert unpack(whole) == (first, second)
 
 
+def test_what_is_behind_more_entries_than_there_can_be_is_not_read() -> None:
+    """However long the index is, the work is bounded."""
+    assert len(unpack(packed(*(replace(entry(f"op{n}"), generation=n) for n in range(CAP + 50))))) == CAP
+
+
 def test_marks_show_in_the_entries_they_name() -> None:
     """Marks about others are ignored."""
     first, second = line(0, 1)
     marks = {b"p:op1": b"1", b"a:op1": b"77", b"r:op2": b"1", b"a:op9": b"5", b"t": b"3"}
+    assert marked([first], {b"a:op1": b"9" * 5_000}) == (first,)
     assert marked([first, second], marks) == (
         replace(first, proven=True, applied=77),
         replace(second, retired=True),

@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 
 import proxy
-from proxy.store import Commit, Record, StoreError
+from proxy.store import Commit, Learned, Record, StoreError
 from proxy.store.redis import RedisLedger
+from proxy.store.scripts import Command
 from tests.store.conftest import commit_one, entry
 from tests.store.servers import Server
 
@@ -287,15 +289,85 @@ async def test_what_is_of_another_format_counts_as_absent(
     assert (await commit_one(ledger, C, "op2")).generation == 2
 
 
-async def test_a_record_that_makes_no_sense_is_a_store_error(ledger: RedisLedger, server: Server) -> None:
-    """Nothing but a StoreError comes out of the ledger."""
-    server.client().hset(KEY, mapping={"e": "epoch", "g": "many"})
-    with pytest.raises(StoreError):
-        await ledger.load(C)
-    server.client().delete(KEY)
-    server.client().set(KEY, "not a hash")
-    with pytest.raises(StoreError, match="WRONGTYPE"):
-        await ledger.load(C)
+#: What somebody may have done to a record, and whether it is still one.
+DAMAGES: dict[str, tuple[Callable[[redis.Redis], object], bool]] = {
+    "no epoch": (lambda client: client.hdel(KEY, "e"), False),
+    "an empty epoch": (lambda client: client.hset(KEY, "e", ""), False),
+    "an epoch that is no text": (lambda client: client.hset(KEY, "e", b"\xff\xfe"), False),
+    "an endless epoch": (lambda client: client.hset(KEY, "e", "a" * 65), False),
+    "no generation": (lambda client: client.hdel(KEY, "g"), False),
+    "a generation in words": (lambda client: client.hset(KEY, "g", "many"), False),
+    "a generation below 0": (lambda client: client.hset(KEY, "g", "-5"), False),
+    "a generation of 16 digits": (lambda client: client.hset(KEY, "g", "9" * 16), False),
+    "a generation of 5000 digits": (lambda client: client.hset(KEY, "g", "9" * 5_000), False),
+    "another type": (lambda client: (client.delete(KEY), client.set(KEY, "x")), False),
+    "a list": (lambda client: (client.delete(KEY), client.rpush(KEY, "x")), False),
+    "a surface alone": (lambda client: client.hdel(KEY, "e", "g", "idx"), False),
+    "marks of another type": (lambda client: client.set(f"{KEY}:m", "x"), True),
+    "no index": (lambda client: client.hdel(KEY, "idx"), True),
+    "an index of noise": (lambda client: client.hset(KEY, "idx", b"\x80\xff" * 99), True),
+    "an index that is cut": (lambda client: client.hset(KEY, "idx", client.hget(KEY, "idx")[:-3]), True),
+    "an entry without an end": (lambda client: client.hset(KEY, "idx", f"1\n1 1 a {'9' * 30}\nx"), True),
+    "an entry of 5000 digits": (lambda client: client.hset(KEY, "idx", f"1\n{'9' * 5_000} 1 a 1\nx"), True),
+    "more entries than there can be": (lambda client: client.hset(KEY, "idx", "1\n" + "1 1 a 1\nx" * 3_000), True),
+    "marks in words": (lambda client: client.hset(f"{KEY}:m", "a:op1", "9" * 5_000), True),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_record_is_healed_by_the_next_commit(
+    damage: str, ledger: RedisLedger, server: Server, open_ledger: Open
+) -> None:
+    """Nothing of it raises, and no commit stays `moved` until it expires; what is no record begins anew, at 1."""
+    first = await commit_one(ledger, C, "op1")
+    spoil, still = DAMAGES[damage]
+    spoil(redis.Redis(unix_socket_path=str(server.socket)))
+    for reader in (ledger, open_ledger(server.url)):
+        loaded = await reader.load(C)
+        assert (loaded.epoch, loaded.generation) == ((first.epoch, 1) if still else (None, 0))
+    await ledger.mark(C, "op1", "applied") if still else None
+    healed = await commit_one(ledger, C, "op2")
+    assert healed.generation == (2 if still else 1)
+    assert (healed.epoch == first.epoch) is still
+    assert healed.entries[-1].operation == "op2"
+    assert (await ledger.surface(C, healed.epoch or "", healed.entries[-1])) == b"surface of op2"
+    assert await ledger.confirm(C) == healed
+    assert server.client().ttl(KEY) > 0
+    await ledger.mark(C, "op2", "proven")
+    assert (await open_ledger(server.url).load(C)).entries[-1].proven
+    assert (await commit_one(ledger, C, "op3")).generation == healed.generation + 1
+
+
+async def test_what_was_committed_before_a_record_was_damaged_is_no_longer_compared(ledger: RedisLedger) -> None:
+    """A loader from before cannot commit to the record that took its place: its epoch is another."""
+    before = await commit_one(ledger, C, "op1")
+    await ledger._contact.tell(Command(("HDEL", KEY, "e")))
+    assert await ledger.commit(C, before, entry("op2", base=1), b"x") is Commit.MOVED
+    await commit_one(ledger, C, "op3")
+    assert await ledger.commit(C, before, entry("op4", base=1), b"x") is Commit.MOVED
+
+
+@pytest.mark.parametrize("kind", ["hash", "string", "list", "noise"])
+async def test_keys_of_another_type_hold_nothing_and_are_written_anew(
+    kind: str, ledger: RedisLedger, server: Server
+) -> None:
+    """Notes, leases, limits and calibrations, whatever lies there."""
+    client = server.client()
+    for key in (f"{KEY}:n", "carryon:1:model:m", "carryon:1:model:c"):
+        if kind == "hash":
+            client.hset(key, mapping={"limit": "9" * 400, "a": "b", "lease": "x:" + "9" * 30})
+        elif kind == "list":
+            client.rpush(key, "x")
+        else:
+            client.set(key, "nan" if kind == "noise" else "9" * 400)
+    assert await ledger.learned("m", "c") == Learned()
+    assert (await ledger.load(C)).epoch is None
+    await ledger.learn_limit("m", 8_192)
+    await ledger.learn_calibration("c", 1.5)
+    assert await ledger.learned("m", "c") == Learned(limit=8_192, calibration=1.5)
+    await ledger.note(C, "name", "value")
+    assert ("name", "value") in (await ledger.load(C)).notes
+    assert await ledger.claim(C, "other", "me", 5.0)
 
 
 # -- learned limits and calibration -------------------------------------------------------------------------

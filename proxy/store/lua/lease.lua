@@ -5,6 +5,9 @@
 -- Result  1 where it is the owner's now, 0 where another holds it
 local notes, name, owner = KEYS[1], ARGV[1], ARGV[2]
 local now = tonumber(redis.call('TIME')[1])
+if redis.call('TYPE', notes).ok ~= 'hash' then -- a key of another type holds nothing of ours
+  redis.call('DEL', notes)
+end
 local held = redis.call('HGET', notes, name)
 if held then
   local holder, till = held:match('^(.*):(%d+)$')

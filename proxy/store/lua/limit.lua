@@ -5,6 +5,9 @@
 -- ARGV    1 limit in tokens, 2 expiry in ms, 3 known window in tokens, 0 for none
 -- Result  the learned limit that holds now, 0 for none
 local key, seen, window = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[3])
+if redis.call('TYPE', key).ok ~= 'hash' then -- a key of another type holds nothing of ours
+  redis.call('DEL', key)
+end
 local stored = redis.call('HMGET', key, 'limit', 'seen')
 local limit = tonumber(stored[1] or '')
 if limit and seen > limit then

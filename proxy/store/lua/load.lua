@@ -3,12 +3,20 @@
 -- ARGV    none
 -- Result  {epoch | nil, generation | nil, packed index | nil, marks, notes, ms until the record expires}
 --         marks and notes are flat lists of field, value; the last number is negative where there is no record
-local record = redis.call('HMGET', KEYS[1], 'e', 'g', 'idx')
+--         A key of another type than ours holds nothing of ours.
+local function read(...)
+  local found = redis.pcall(...)
+  if found.err and not string.find(found.err, 'WRONGTYPE', 1, true) then
+    error(found.err)
+  end
+  return found.err and {} or found
+end
+local record = read('HMGET', KEYS[1], 'e', 'g', 'idx')
 return {
-  record[1],
-  record[2],
-  record[3],
-  redis.call('HGETALL', KEYS[2]),
-  redis.call('HGETALL', KEYS[3]),
+  record[1] or false,
+  record[2] or false,
+  record[3] or false,
+  read('HGETALL', KEYS[2]),
+  read('HGETALL', KEYS[3]),
   redis.call('PTTL', KEYS[1]),
 }

@@ -8,6 +8,9 @@ local record, marks = KEYS[1], KEYS[2]
 if redis.call('HEXISTS', record, 'b:' .. ARGV[2]) == 0 then
   return 0
 end
+if redis.call('TYPE', marks).ok ~= 'hash' then -- a key of another type holds nothing of ours
+  redis.call('DEL', marks)
+end
 redis.call('HSET', marks, ARGV[1] .. ':' .. ARGV[2], redis.call('TIME')[1])
 local left = redis.call('PTTL', record)
 if left < tonumber(ARGV[4]) then

@@ -3,6 +3,9 @@
 -- ARGV    1 name, 2 value ('' removes the note), 3 expiry in ms, 4 how many notes at most
 -- Result  1
 local notes = KEYS[1]
+if redis.call('TYPE', notes).ok ~= 'hash' then -- a key of another type holds nothing of ours
+  redis.call('DEL', notes)
+end
 if ARGV[2] == '' then
   redis.call('HDEL', notes, ARGV[1])
   return 1
