@@ -7,7 +7,7 @@ memory than the bound.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import brotli  # type: ignore[import-untyped]  # it ships no types
@@ -23,6 +23,8 @@ RATIO_FLOOR = 1 << 20
 #: zstd has no bound on the output of one call: a block of 4 bytes may say 128 KiB.
 ZSTD_STEP = 64
 ZLIB_HEADER = 2
+#: Encoded bytes that are decoded in one step: they may become a thousand times as many.
+PART = 1 << 12
 ZSTD_WINDOW = 1 << 23
 #: Codings of one message that are undone. Each needs a window of its own, zstd up to 8 MiB: a long list is a bomb.
 MOST_CODINGS = 4
@@ -127,6 +129,11 @@ class Decoder:
         self._steps = tuple(steps)
         self._limit = limit
         self._fed = self._given = 0
+
+    def parts(self, data: bytes) -> Iterator[bytes]:
+        """Cut the next bytes, still encoded, so that others may be served between two `feed`s."""
+        size = PART if self._steps else max(1, len(data))
+        return (data[at : at + size] for at in range(0, len(data), size))
 
     def feed(self, data: bytes) -> bytes:
         """Decode the next bytes; what comes out may be empty."""

@@ -17,7 +17,7 @@ STATUSES = frozenset({400, 401, 403, 404, 408, 413, 417, 426, 431, 502, 503, 504
 class Mistake:
     """One mistake in the configuration: where it stands, what is wrong, how to mend it.
 
-    `file` is a path, or the name of an environment variable, or `command line`; `line` counts from 1
+    `file` is a path, or the name of an environment variable, or an option (`--port`); `line` counts from 1
     and is None outside files. `key` is dotted (`models[1].like`), empty for the file as a whole.
     """
 

@@ -17,6 +17,7 @@ from typing import assert_never
 
 from proxy.compaction.patience import Patience
 from proxy.core.meter import measured
+from proxy.core.split import marks
 from proxy.errors import Answer
 from proxy.house import House
 from proxy.message import Incoming, Outgoing
@@ -33,8 +34,8 @@ __all__ = ["exchange"]
 
 #: The status that the log gives a request whose client left before there was one.
 _CLIENT_GONE = 499
-#: Bodies up to this many bytes are read on the event loop: a few milliseconds.
-_INLINE = 262_144
+#: Bodies up to this many bytes, with so many JSON values, are read on the event loop: a few milliseconds.
+_INLINE, _FEW = 262_144, 2_000
 
 
 async def exchange(house: House, incoming: Incoming) -> Outgoing:
@@ -54,15 +55,17 @@ async def exchange(house: House, incoming: Incoming) -> Outgoing:
     except UpstreamError as error:
         return refusal(unreached(error), report, spoken(incoming))
     except asyncio.CancelledError:
+        report.left()
         report.log(_CLIENT_GONE)
         raise
 
 
 async def _read(house: House, incoming: Incoming) -> Answer | Passage | Turn:
     """Read a request; a large body in a thread, since a long history takes over a second."""
-    if isinstance(incoming.body, bytes) and len(incoming.body) > _INLINE:
-        return await asyncio.to_thread(read, house, incoming)
-    return read(house, incoming)
+    body = incoming.plain
+    if body is None or (len(body) <= _INLINE and marks(body) <= _FEW):
+        return read(house, incoming)
+    return await house.reading.run(partial(read, house, incoming))
 
 
 async def _passed(house: House, passage: Passage, report: Report) -> Outgoing:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import TypeVar
 
 from proxy import events
 from proxy.compaction.aside import Aside
@@ -35,8 +36,9 @@ from proxy.tokens import count_with, encoding_for
 from proxy.upstream import Upstream
 from proxy.windows import Windows
 
-__all__ = ["Background", "Destination", "House", "Measures", "destinations", "policies"]
+__all__ = ["Background", "Destination", "House", "Measures", "Reading", "destinations", "policies"]
 
+_T = TypeVar("_T")
 #: Text above this many bytes is counted in a thread: about 2 ms of encoding.
 _INLINE = 20_000
 _POLICIES = 1_024
@@ -137,6 +139,22 @@ class Measures:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+class Reading:
+    """The threads that read large bodies: only other large bodies wait for them."""
+
+    def __init__(self) -> None:
+        """Start none yet."""
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="read")
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Do it in a thread; what has not begun when its client leaves never does."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
 @dataclass(slots=True, kw_only=True)
 class House:
     """What an exchange works with. `secret` keys the tenants."""
@@ -153,6 +171,7 @@ class House:
     secret: bytes = field(repr=False)
     background: Background = field(default_factory=Background)
     measures: Measures = field(default_factory=Measures)
+    reading: Reading = field(default_factory=Reading)
     ladder: Ladder = field(default_factory=Ladder)
     flights: Flights[Completion | None] = field(default_factory=Flights)
     anchors: Anchors = field(default_factory=Anchors)

@@ -82,3 +82,4 @@ async def closed(house: House) -> None:
     await house.windows.close()
     await house.ledger.close()
     house.measures.close()
+    house.reading.close()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import os
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
@@ -12,11 +15,14 @@ from unittest.mock import ANY
 
 import pytest
 
+from proxy import exchange
 from proxy.core.meter import Meter
-from proxy.dialects.chat import CHAT
+from proxy.dialects.chat import CHAT, Chat
 from proxy.steps import packing
+from proxy.steps.turn import Turn
 from proxy.store.binary import find_server
 from proxy.tokens import count_with
+from tests.houses import closed, furnished, posted
 from tests.oracle import Oracle, acting, drawn
 from tests.performance import perform
 from tests.phrases import HISTORY, LONG, OK, OVER, body, packed
@@ -47,6 +53,35 @@ def own_server() -> Iterator[Callable[[], Server]]:
     yield start
     for server in started:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("content", "coding", "thread"),
+    [
+        ("short", "", "MainThread"),
+        ("long " * 100_000, "", "read"),
+        ("long " * 100_000, "gzip", "read"),
+        ([{"type": "text", "text": "a"}] * 5_000, "", "read"),
+    ],
+    ids=["short", "long", "long when decoded", "many parts"],
+)
+async def test_what_takes_long_to_read_is_read_in_a_thread_of_its_own(
+    content: object, coding: str, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size as decoded counts, and how many values it has: a small body may be the slowest."""
+    house, names = furnished(), list[str]()
+    split = type(CHAT).split
+
+    def noted(dialect: Chat, raw: bytes, *, model: str = "") -> object:
+        names.append(threading.current_thread().name.partition("_")[0])
+        return split(dialect, raw, model=model)
+
+    monkeypatch.setattr(Chat, "split", noted)
+    raw = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
+    incoming = posted(gzip.compress(raw), ("Content-Encoding", "gzip")) if coding else posted(raw)
+    assert isinstance(await exchange._read(house, incoming), Turn)
+    assert names == [thread]
+    await closed(house)
 
 
 @pytest.mark.parametrize("kind", ["process", "sockets"])

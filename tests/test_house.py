@@ -9,7 +9,7 @@ import time
 import pytest
 
 from proxy.dialects.chat import CHAT
-from proxy.house import Background, Measures, destinations
+from proxy.house import Background, Measures, Reading, destinations
 from proxy.settings import Settings
 from tests.houses import closed, furnished, turned
 from tests.phrases import LONG, body, message
@@ -54,6 +54,32 @@ async def test_long_texts_are_counted_in_a_thread_and_once() -> None:
     assert threads == {"meter"}
     assert await measures.estimate(CHAT, transcript.envelope, transcript.items, "m") == first
     measures.close()
+
+
+async def test_a_body_whose_client_left_is_not_read_any_more() -> None:
+    """What waits for a thread is dropped with its request; what runs in one is waited for by nobody."""
+    reading, begun, goes_on = Reading(), threading.Semaphore(0), threading.Event()
+    done: list[str] = []
+
+    def long() -> None:
+        begun.release()
+        goes_on.wait(10)
+        done.append(threading.current_thread().name.partition("_")[0])
+
+    running = [asyncio.ensure_future(reading.run(long)) for _ in range(2)]
+    for _ in running:
+        assert await asyncio.to_thread(begun.acquire, timeout=10)
+    waiting = [asyncio.ensure_future(reading.run(lambda: done.append("left"))) for _ in range(8)]
+    last = asyncio.ensure_future(reading.run(lambda: done.append("stayed")))
+    await asyncio.sleep(0)
+    for one in (*waiting, running[0]):
+        one.cancel()
+    await asyncio.gather(*waiting, running[0], return_exceptions=True)
+    await asyncio.sleep(0)
+    goes_on.set()
+    await last
+    assert sorted(done) == ["read", "read", "stayed"]
+    reading.close()
 
 
 async def test_a_policy_is_resolved_once() -> None:

@@ -15,7 +15,8 @@ from proxy.core.hold_frames import DIALECTS, Reading, Signal, reading_of
 from proxy.core.overflow import Kind, Verdict, classify
 from proxy.core.overflow_frame import fills_window
 from proxy.core.overflow_sentence import is_overflow_sentence
-from proxy.core.sse import FrameParser
+from proxy.core.skim import legible
+from proxy.core.sse import FrameParser, text_of
 
 if TYPE_CHECKING:
     from re import Pattern
@@ -37,6 +38,8 @@ class Release(Enum):
     ENDED = "ended"  # the reply ended without any of these
 
 
+#: A reply that has no form after so much white space gets none: it is not looked at from its start for ever.
+_MOST_SPACE = 1 << 16
 _COMMITS = {
     Signal.CONTENT: Release.CONTENT,
     Signal.FINISH: Release.FINISH,
@@ -82,7 +85,7 @@ class Hold:
         if self.form is None:
             data = bytes(self._body) + data
             self._body.clear()
-            self.form = form_of(data, self._said)
+            self.form = form_of(data, self._said, ended=len(data) > _MOST_SPACE)
         if self.form is Form.OTHER:
             return self._decide(Release.UNKNOWN_FORM)
         if self.form is not Form.EVENTS:
@@ -100,7 +103,7 @@ class Hold:
         if self.form is None:
             self.form = form_of(bytes(self._body), self._said, ended=True)
         if self.form is Form.JSON:
-            return self._decide(self._whole(bytes(self._body)))
+            return self._decide(self._whole(text_of(self._body)))
         for frame in self._frames.end():
             if decision := self._frame(frame):
                 return self._decide(decision)
@@ -113,8 +116,8 @@ class Hold:
         self._body.clear()
         return decision
 
-    def _whole(self, body: bytes) -> Verdict | Release:
-        verdict = classify(status=200, body=body, in_band=True, patterns=self._patterns, window=self._window)
+    def _whole(self, text: str) -> Verdict | Release:
+        verdict = classify(status=200, body=legible(text), in_band=True, patterns=self._patterns, window=self._window)
         if verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED:
             return verdict
         if verdict.rule in ("finish", "no-error", "empty"):
@@ -148,7 +151,7 @@ class Hold:
 
     def _error(self, frame: Frame, reading: Reading) -> Verdict | Release | None:
         verdict = classify(
-            status=200, body=frame.data, event=frame.event or None, in_band=True, patterns=self._patterns
+            status=200, body=legible(frame.data), event=frame.event or None, in_band=True, patterns=self._patterns
         )
         if verdict.kind is Kind.CONTEXT_WINDOW_EXCEEDED:
             return verdict

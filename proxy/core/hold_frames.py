@@ -5,13 +5,13 @@ A dialect is its quiet events, and a function from one frame's value to a `Readi
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from proxy.core.overflow import means_overflow
 from proxy.core.overflow_frame import has_error_marker, may_be_error
+from proxy.core.skim import skim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,10 +80,7 @@ def reading_of(frame: Frame, dialect: Dialect) -> Reading:
 
 
 def _load(data: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
+    value = skim(data)
     if isinstance(value, list) and value:
         value = value[0]
     return value if isinstance(value, dict) else None
@@ -104,6 +101,8 @@ def _of_reason(reason: object, cut_short: str, usage: dict[str, Any] | None) -> 
 
 
 _BARE_DELTA = frozenset({"role", "name", "index", "object", "type", "provider_specific_fields", "tool_call_id"})
+#: Choices of one chunk that are read: who asks for as many gets each in a chunk of its own.
+_MOST_CHOICES = 128
 _RANK = (Signal.CONTENT, Signal.UNKNOWN, Signal.OVERFLOW, Signal.FINISH, Signal.CUT_SHORT, Signal.QUIET)
 
 
@@ -114,7 +113,7 @@ def _read_chat(_: str, value: dict[str, Any]) -> Reading:
         return Reading(signal=Signal.QUIET, usage=usage) if "choices" in value or usage else _UNKNOWN
     if not isinstance(choices, list):
         return _UNKNOWN
-    readings = [_read_choice(choice, usage) for choice in choices]
+    readings = [_read_choice(choice, usage) for choice in choices[:_MOST_CHOICES]]
     return min(readings, key=lambda reading: _RANK.index(reading.signal))
 
 

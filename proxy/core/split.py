@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-__all__ = ["elements", "fields"]
+__all__ = ["crowded", "elements", "fields", "marks"]
 
 Span = tuple[int, int]
 
@@ -25,6 +25,13 @@ _COMMA = re.compile(rb"[ \t\r\n]*,")
 _OPEN = re.compile(rb"[ \t\r\n]*\{")
 _CLOSE = re.compile(rb"[ \t\r\n]*\}[ \t\r\n]*")
 _SPACE = re.compile(r"[ \t\r\n]*")
+#: What each value of a JSON text but the first has before it or begins with, and each key behind it.
+_VALUES, _KEYS = (b",", b"[", b"{"), (b":",)
+#: A body that names more keys, all that is in it counted, is not read: it takes seconds.
+_MOST_KEYS = 200_000
+#: So many bytes are counted at once.
+_SLICE = 1 << 18
+_BACKSLASHES = re.compile(rb"\\*[^\\]?", re.DOTALL)
 
 
 def _refused(text: str) -> object:
@@ -37,7 +44,7 @@ _STRICT = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refus
 
 def fields(body: bytes) -> dict[str, Span] | None:
     """Top-level keys of an object with the span of each value; None if it is none or names a key twice."""
-    if not _is_text(body):
+    if not _is_text(body) or _more(body, _KEYS, _MOST_KEYS):
         return None
     try:
         values = _OBJECT.decode(body)
@@ -47,6 +54,34 @@ def fields(body: bytes) -> dict[str, Span] | None:
         return _walk(body, values)
     except (msgspec.MsgspecError, UnicodeError):
         return None
+
+
+def crowded(body: bytes, most: int) -> bool:
+    """Whether a JSON text has more values than that: told quickly, without reading them."""
+    return _more(body, _VALUES, most)
+
+
+def marks(body: bytes) -> int:
+    """No fewer than the values of a JSON text: the marks in its strings are counted, too."""
+    return sum(map(body.count, _VALUES))
+
+
+def _more(body: bytes, wanted: Iterable[bytes], most: int) -> bool:
+    """Whether some marks stand more often outside strings."""
+    if sum(map(body.count, wanted)) <= most:
+        return False
+    found = at = 0
+    inside = False
+    while at < len(body) and found <= most:
+        end = at + _SLICE
+        if body[end - 1 : end] == b"\\" and (escape := _BACKSLASHES.match(body, end - 1)):
+            end = escape.end()  # no escape is cut in two
+        parts = body[at:end].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        bare = b"".join(parts[1 if inside else 0 :: 2])
+        found += sum(map(bare.count, wanted))
+        inside ^= len(parts) % 2 == 0
+        at = end
+    return found > most
 
 
 def _is_text(body: bytes) -> bool:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Frame", "FrameParser"]
+__all__ = ["Frame", "FrameParser", "text_of"]
 
 _END = rb"(?:\r\n|\n|\r(?=[^\n]))"
 _BLANK_LINE = re.compile(_END + _END)
-#: Frames of nothing but comments: an upstream that is busy sends them for minutes.
-_COMMENTS = re.compile(rb"(?:(?::[^\r\n]*" + _END + rb")+" + _END + rb")+")
-_LINE_END = re.compile(r"\r\n|\n|\r")
+#: Frames of nothing, or of nothing but comments: an upstream that is busy sends them for minutes.
+_NOTHING = re.compile(rb"(?:(?::[^\r\n]*+" + _END + rb")*+" + _END + rb")++")
 _OVERLAP = 3  # a blank line is at most four bytes long
+#: Lines of one frame that are read: JSON that is spread over more is no event of anybody's.
+_MOST_LINES = 4_096
+#: A frame that is not UTF-8 is read so far: to replace what is none takes its time for each byte.
+_MOST_REPLACED = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ class FrameParser:
         start = 0
         scan = max(0, self._scanned - _OVERLAP)
         # What was scanned before is not scanned again: a comment may be megabytes long.
-        while end := (start == scan and _COMMENTS.match(self._buffer, start)) or _BLANK_LINE.search(self._buffer, scan):
+        while end := (start == scan and _NOTHING.match(self._buffer, start)) or _BLANK_LINE.search(self._buffer, scan):
             if end.re is _BLANK_LINE:
                 frames += self._frame(self._buffer[start : end.end()])
             start = scan = end.end()
@@ -64,15 +67,23 @@ class FrameParser:
         return found
 
     def _frame(self, raw: bytearray) -> list[Frame]:
-        text = raw.decode("utf-8", "replace")
+        text = text_of(raw)
         return _read(text if self._begun else text.removeprefix("\ufeff"))
+
+
+def text_of(raw: bytes | bytearray) -> str:
+    """The text of some bytes, with marks for those that are none; then only its beginning where it is long."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw[:_MOST_REPLACED].decode("utf-8", "replace")
 
 
 def _read(text: str) -> list[Frame]:
     data: list[str] = []
     error: list[str] = []
     event = ""
-    for line in _LINE_END.split(text):
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n", _MOST_LINES)[:_MOST_LINES]:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "data":

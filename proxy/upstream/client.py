@@ -14,7 +14,8 @@ import aiohttp
 from proxy.encodings import TooLargeError, codings, decode
 from proxy.upstream import Answered, Bounds, Call, Outcome, Peer, UpstreamError
 from proxy.upstream.hold import Lens, inspected, relayed
-from proxy.upstream.wire import LINE, MAX_HEADERS, Protocol, Request, Wire, connected, put
+from proxy.upstream.one_reply import Protocol
+from proxy.upstream.wire import LINE, MAX_HEADERS, Request, Wire, connected, put
 
 __all__ = ["Client"]
 

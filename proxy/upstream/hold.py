@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from proxy.core.hold import Hold
 from proxy.core.hold_form import Form
 from proxy.core.overflow import Kind, Verdict, classify
-from proxy.encodings import TooLargeError, UndecodableError, codings, decode, decoder
+from proxy.core.skim import legible
+from proxy.core.sse import text_of
+from proxy.encodings import Decoder, TooLargeError, UndecodableError, codings, decode, decoder
 from proxy.message import first
 from proxy.upstream import Bounds, Delivered, Outcome, Overflowed, Refused, UpstreamError
 from proxy.upstream.reply import Reply, Tail
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from proxy.core.hold import Release
     from proxy.upstream.wire import Wire
 
 __all__ = ["Lens", "inspected", "relayed"]
@@ -26,8 +29,12 @@ REFUSAL = 400
 #: How much of a decoded reply's end is kept: of a stream, and of a body that is one JSON value.
 TAIL_STREAM = 1 << 16
 TAIL_WHOLE = 1 << 20
-#: A decoded copy may be this many times larger than what is held of it.
-GROWTH = 16
+#: A decoded copy of a refusal may be this many times larger than what is read of it.
+GROWTH = 4
+#: Bytes of a reply that are looked at before the event loop serves others: of events, some milliseconds.
+PIECE = 1 << 13
+#: A decoded copy of a reply that says 200 may be this much larger than what is held of it.
+BEYOND = 1 << 20
 #: Content types that are believed: no error was ever sent as one of these.
 MEDIA = ("audio/", "image/", "video/")
 #: Beyond this many decoded bytes a stream's tail is no longer kept.
@@ -95,7 +102,7 @@ async def _refusal(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
         return Refused(reply=reply)
     verdict = classify(
         status=wire.status,
-        body=body,
+        body=legible(text_of(body)),
         endpoint=lens.endpoint,
         patterns=lens.patterns,
         window=lens.window,
@@ -117,15 +124,46 @@ def _decoded(raw: bytes, wire: Wire, limit: int) -> bytes | None:
         return None
 
 
+@dataclass(slots=True)
+class _Look:
+    """What is held, looked at piece by piece: `until` then, and no more than `room` decoded bytes."""
+
+    hold: Hold
+    inner: Decoder
+    until: float
+    room: int
+
+    async def at(self, raw: bytes) -> Verdict | Release | Literal["time", "bytes"] | None:
+        """Look at the next raw bytes; between two pieces others are served. None means: keep holding."""
+        loop = asyncio.get_running_loop()
+        for piece in self._pieces(raw):
+            fate = self.hold.feed(piece)
+            if fate is not None:
+                return fate
+            self.room -= len(piece)
+            if self.room <= 0:
+                return "bytes"
+            await asyncio.sleep(0)
+            if loop.time() >= self.until:
+                return "time"
+        return None
+
+    def _pieces(self, raw: bytes) -> Iterator[bytes]:
+        for data in map(self.inner.feed, self.inner.parts(raw)):
+            for at in range(0, len(data), PIECE):
+                yield data[at : at + PIECE]
+
+
 async def _beginning(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
     """Hold a reply that says 200 until its beginning commits, a bound is reached, or it overflows."""
-    inner = decoder(codings(wire.headers), bounds.hold_bytes * GROWTH)
+    inner = decoder(codings(wire.headers), bounds.hold_bytes + BEYOND)
     if inner is None or _kind(wire).startswith(MEDIA):
         return relayed(wire)
     loop = asyncio.get_running_loop()
     began = loop.time()
     held = _Held()
     hold = Hold(said=_said(wire), dialect=lens.dialect, overflow_patterns=lens.patterns, window=lens.window)
+    look = _Look(hold, inner, until=began + bounds.hold_time, room=bounds.hold_bytes)
 
     def delivered(why: str) -> Delivered:
         return Delivered(
@@ -137,14 +175,13 @@ async def _beginning(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
         )
 
     while held.size < bounds.hold_bytes:
-        left = began + bounds.hold_time - loop.time()
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout_at(look.until):
                 held.take(await wire.receive())
         except TimeoutError:
             return delivered("time")
         try:
-            fate = hold.end() if held.ended else hold.feed(inner.feed(held.raw[-1]))
+            fate = hold.end() if held.ended else await look.at(held.raw[-1])
         except (UndecodableError, TooLargeError):
             return delivered("uninspected")
         if isinstance(fate, Verdict):
@@ -152,7 +189,7 @@ async def _beginning(wire: Wire, lens: Lens, bounds: Bounds) -> Outcome:
             await _fill(wire, held, bounds.refusal, bounds.spare)
             return _judged(_reply(wire, held, tail=None), fate)
         if fate is not None:
-            return delivered(fate.value)
+            return delivered(fate if isinstance(fate, str) else fate.value)
     return delivered("bytes")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,14 +25,19 @@ class Tail:
         self._kept: deque[bytes] = deque()
         self._size = 0
 
+    def parts(self, raw: bytes) -> Iterator[bytes]:
+        """Cut the next raw bytes, so that others may be served between two `feed`s."""
+        return iter(()) if self._decoder is None else self._decoder.parts(raw)
+
     def feed(self, raw: bytes) -> None:
         """Take the next raw bytes; bytes that do not decode end the tap for good."""
         if self._decoder is None:
             return
         try:
-            data = self._decoder.feed(raw)
+            data = self._decoder.feed(raw)[-self._limit :]
         except (UndecodableError, TooLargeError):
             self._decoder = None
+            self._kept.clear()
             return
         if data:
             self._kept.append(data)
@@ -94,10 +100,10 @@ class Reply:
         self._state.begun = True
         while self._held:
             chunk = self._held.popleft()
-            self._tap(chunk)
+            await self._tap(chunk)
             yield chunk
         async for chunk in self._source:
-            self._tap(chunk)
+            await self._tap(chunk)
             yield chunk
         self._state.finished = True
 
@@ -108,9 +114,13 @@ class Reply:
             if self._close is not None:
                 await self._close()
 
-    def _tap(self, chunk: bytes) -> None:
-        if self._tail is not None:
-            self._tail.feed(chunk)
+    async def _tap(self, chunk: bytes) -> None:
+        if self._tail is None:
+            return
+        for at, part in enumerate(self._tail.parts(chunk)):
+            if at:
+                await asyncio.sleep(0)
+            self._tail.feed(part)
 
 
 async def chunks_of(*chunks: bytes) -> AsyncIterator[bytes]:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import client_reqrep, http_exceptions
-from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_writer import StreamWriter
 from multidict import CIMultiDict
 from yarl import URL
 
 from proxy.message import end_to_end, inbound, pairs, wire
 from proxy.upstream import Bounds, Call, ErrorKind, Peer, UpstreamError
+from proxy.upstream.one_reply import SWITCHING
 
 if TYPE_CHECKING:
     from proxy.message import Body, Headers
 
-__all__ = ["Protocol", "Request", "Wire", "connected", "put", "translate"]
+__all__ = ["Request", "Wire", "connected", "put", "translate"]
 
 #: What aiohttp would add to a request that lacks it.
 SKIP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -31,7 +31,6 @@ SKIP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 PIECE = 1 << 18
 LINE = 1 << 16
 MAX_HEADERS = 512
-SWITCHING = 101
 #: An empty body of these says nothing of its length.
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 #: What no head may hold: it would end a line or the head, or is no text.
@@ -50,18 +49,6 @@ class _Writer(StreamWriter):
             await self._on_headers_sent(headers)
         self._headers_written = False
         self._headers_buf = wire("\r\n".join((*lines, "", "")))
-
-
-class Protocol(ResponseHandler):
-    """aiohttp's end of a connection, but never used again once something came that nobody asked for.
-
-    aiohttp looks for that when a connection goes back to its pool, not when it leaves it: what came between would
-    answer the next request, whoever's that is.
-    """
-
-    def is_connected(self) -> bool:
-        """Whether a connection can carry a request: it is open, and nothing waits to be read."""
-        return super().is_connected() and not self.should_close
 
 
 class Request(aiohttp.ClientRequest):

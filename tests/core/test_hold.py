@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core import overflow_evidence, skim
 from proxy.core.hold import Hold, Release
 from proxy.core.hold_form import Form
 from proxy.core.overflow import Kind, Verdict
+from proxy.core.skim import SMALL
 
 TEXT = "prompt is too long: 210000 tokens > 200000 maximum"
 SENTENCE = "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it"
@@ -315,6 +317,40 @@ def test_a_content_type_is_no_more_than_a_hint(said: Form | None, cut: int) -> N
         for start in range(0, len(stream), cut):
             held.feed(stream[start : start + cut])
         assert is_overflow(held.end())
+
+
+@pytest.mark.parametrize(
+    ("body", "overflow"),
+    [
+        ({"choices": [{"message": {"content": "x" * SMALL}, "finish_reason": "stop"}]}, False),
+        ({"choices": [{}] * SMALL}, False),
+        ({"error": {"message": TEXT}, "echo": [{}] * SMALL}, True),
+        ({"content": [{"text": "x" * SMALL}], "stop_reason": "model_context_window_exceeded"}, True),
+    ],
+    ids=["content", "many choices", "an error with an echo", "a reason"],
+)
+def test_a_large_body_is_told_by_what_decides(body: object, *, overflow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real reply may be megabytes: only its top-level marks are read, never all of its values."""
+    held, parsed = hold(), list[int]()
+    monkeypatch.setattr(overflow_evidence, "_DECODER", None)
+    inner = skim._parsed
+    monkeypatch.setattr(skim, "_parsed", lambda text: parsed.append(len(text)) or inner(text))
+    text = json.dumps(body).encode()
+    for at in range(0, len(text), 1 << 16):
+        assert held.feed(text[at : at + (1 << 16)]) is None
+    decision = held.end()
+    assert is_overflow(decision) if overflow else decision is Release.FINISH
+    assert sum(parsed) < SMALL
+
+
+def test_white_space_without_end_has_no_form() -> None:
+    """It is not looked at from its start for ever: after a while it is what its content type says, or nothing."""
+    held = Hold(said=None, dialect="chat")
+    fed = 0
+    while held.feed(b" " * 4_096) is None:
+        fed += 4_096
+    assert fed <= 1 << 16
+    assert held.decision is Release.UNKNOWN_FORM
 
 
 def test_what_has_no_form_is_released_at_once() -> None:

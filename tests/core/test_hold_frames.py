@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from proxy.core import hold_frames
 from proxy.core.hold_frames import DIALECTS, Reading, Signal, reading_of
+from proxy.core.skim import SMALL
 from proxy.core.sse import FrameParser
 
 
@@ -33,6 +35,36 @@ def test_of_several_choices_the_one_that_says_most_decides() -> None:
     says = {"delta": {"content": "Hi"}}
     assert read("chat", json.dumps({"choices": [quiet, ends]})).signal is Signal.FINISH
     assert read("chat", json.dumps({"choices": [ends, says]})).signal is Signal.CONTENT
+
+
+def test_of_very_many_choices_the_first_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame of empty ones takes no longer than what anybody asks for."""
+    looked: list[object] = []
+    inner = hold_frames._read_choice
+    monkeypatch.setattr(hold_frames, "_read_choice", lambda *given: looked.append(given) or inner(*given))
+    assert read("chat", json.dumps({"choices": [{}] * 10_000})).signal is Signal.QUIET
+    assert len(looked) == 128
+
+
+@pytest.mark.parametrize(
+    ("dialect", "value", "signal"),
+    [
+        ("chat", {"choices": [{}] * SMALL}, Signal.UNKNOWN),
+        ("chat", {"choices": [{"index": 0, "delta": {"content": "x" * SMALL}}]}, Signal.UNKNOWN),
+        ("chat", {"choices": [], "usage": {}, "echo": "x" * SMALL}, Signal.QUIET),
+        ("chat", {"error": {"message": "no"}, "echo": "x" * SMALL}, Signal.ERROR),
+        ("responses", {"type": "response.created", "response": {"input": "x" * SMALL}}, Signal.QUIET),
+        ("responses", {"type": "response.completed", "response": {"output": [{}] * SMALL}}, Signal.FINISH),
+        ("responses", {"type": "response.failed", "response": {"output": [{}] * SMALL}}, Signal.ERROR),
+        ("responses", {"type": "response.output_text.delta", "delta": "x" * SMALL}, Signal.CONTENT),
+        ("messages", {"type": "content_block_delta", "delta": {"text": "x" * SMALL}}, Signal.UNKNOWN),
+        ("messages", {"type": "message_start", "message": {"echo": "x" * SMALL}}, Signal.QUIET),
+        ("messages", {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "x": "x" * SMALL}, Signal.FINISH),
+    ],
+)
+def test_a_large_frame_is_told_by_what_decides(dialect: str, value: object, signal: Signal) -> None:
+    """An error is one, content is released, what opens a reply is still quiet; the rest is not parsed."""
+    assert read(dialect, json.dumps(value)).signal is signal
 
 
 def test_what_echoes_the_request_is_not_parsed() -> None:

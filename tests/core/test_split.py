@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.split import elements, fields
+from proxy.core import split
+from proxy.core.split import crowded, elements, fields, marks
 
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
 TEXT = st.text(max_size=6)  # lone surrogates included: JSON can escape them
@@ -187,3 +188,44 @@ def test_what_is_not_utf8_is_no_json(odd: bytes) -> None:
     assert fields(b'{"model": "m", "%s": 1}' % odd) is None
     assert fields(b'{"model": "m", "user": ["%s"], "x": "\\ud800"}' % odd) is None
     assert fields('{"user": "é"}'.encode()) == {"user": (9, 13)}
+
+
+def _counted(value: object) -> int:
+    """The marks of a value's JSON that stand outside strings."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(0, len(value) - 1) + sum(map(_counted, inner))  # type: ignore[arg-type]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(TEXT | st.text('\\\\",[{', max_size=6), VALUES, max_size=5), st.booleans(), st.integers(1, 9))
+def test_a_crowd_is_told_without_reading_it(value: dict[str, object], ascii_only: bool, piece: int) -> None:  # noqa: FBT001 - drawn
+    """Wherever the pieces end in which it is counted: in a string, behind a backslash, in a run of them."""
+    body = json.dumps(value, ensure_ascii=ascii_only or not _encodable(value)).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(split, "_SLICE", piece)
+        assert not crowded(body, _counted(value))
+        assert crowded(body, _counted(value) - 1)
+    assert marks(body) >= _counted(value)
+
+
+def test_a_crowd_is_told_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting ends where there is too much; megabytes of text with commas are no crowd."""
+    looked: list[int] = []
+    assert not crowded(b'{"a":"' + b"a, [b], {c} " * 100_000 + b'"}', 100)
+    monkeypatch.setattr(split, "_SLICE", 1_000)
+    body = b"[" + b"[]," * 1_000_000 + b"[]]"
+
+    class Noted(bytes):
+        def __getitem__(self, at):  # noqa: ANN001, ANN204 - as of `bytes`
+            looked.append(0)
+            return super().__getitem__(at)
+
+    assert crowded(Noted(body), 10_000)
+    assert len(looked) < 100
+
+
+def test_more_keys_than_anybody_names_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither way: finding them would take seconds."""
+    monkeypatch.setattr(split, "_OBJECT", None)
+    monkeypatch.setattr(split, "_slow_fields", None)
+    assert fields(b"{" + b'"k":1,' * 250_000 + b'"k":1}') is None

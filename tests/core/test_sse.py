@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,6 +108,31 @@ def test_many_small_pieces_of_a_large_frame_are_cheap() -> None:
     for _ in range(20_000):
         assert parser.feed(b"x" * 50) == []
     assert len(parser.feed(b"\n\n")) == 1
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r\n", b"\r", b":\n\n", b": a\r\n\r\n"], ids=repr)
+def test_what_says_nothing_is_passed_over_in_one_step(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blank lines and comments, however many, make no frame that is looked at."""
+    looked: list[bytes] = []
+    monkeypatch.setattr(FrameParser, "_frame", lambda _, raw: looked.append(bytes(raw)) or [])
+    parser = FrameParser()
+    parser.feed(line * 100_000)
+    parser.feed(line * 100_000 + b"data: a\n\n")
+    assert len(looked) <= 2
+    assert looked[-1].endswith(b"data: a\n\n")
+
+
+def test_of_a_frame_of_very_many_lines_the_first_are_read() -> None:
+    """No event is spread over so many: what there is of it is no JSON, and so is released."""
+    (frame,) = parse(b"data: a\n" * 100_000 + b"\n")
+    assert frame.data.count("a") == 4_096
+
+
+def test_of_a_large_frame_that_is_no_utf8_the_beginning_is_read() -> None:
+    """To replace each byte that is none takes its time."""
+    (frame,) = parse(b"data: " + b"\xff" * (1 << 20) + b"\n\n")
+    assert len(frame.data) < 1 << 18
+    assert set(frame.data) == {"\ufffd"}
 
 
 def test_a_large_comment_in_small_pieces_is_cheap() -> None:

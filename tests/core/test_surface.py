@@ -13,6 +13,7 @@ from proxy.core.surface import (
     Carry,
     Keep,
     Projection,
+    Provenance,
     Put,
     Surface,
     matching,
@@ -200,6 +201,17 @@ def test_an_unknown_format_counts_as_absent() -> None:
     assert unpack(msgspec.msgpack.encode({**packed, "format": 2})) is None
     assert unpack(msgspec.msgpack.encode({"format": 2, "new": True})) is None
     assert unpack(b"") is None
+
+
+def test_a_surface_knows_who_wrote_it_and_an_older_one_is_read_without() -> None:
+    """One format (rule 5.8): what an earlier version stored lacks the field, and a reader that lacks it skips it."""
+    source = Provenance(model="m-1", prompt=100, completion=10, calls=2, operation="op")
+    surface = Surface(parts=(put(user("s")),), covered=1, summary="S3", provenance=source)
+    assert unpack(pack(surface)) == surface
+    packed = msgspec.msgpack.decode(pack(surface))
+    older = {key: value for key, value in packed.items() if key != "provenance"}
+    assert unpack(msgspec.msgpack.encode(older)) == msgspec.structs.replace(surface, provenance=None)
+    assert unpack(msgspec.msgpack.encode({**packed, "later": 1})) == surface
 
 
 def test_a_client_that_goes_back_to_where_a_summary_ends_gets_its_newest_unit_raw() -> None:

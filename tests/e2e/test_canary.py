@@ -49,7 +49,7 @@ ENVELOPE = _words(
 )
 #: What a conversation holds. A surface spells some of it again: that is what a surface is for (section 1). It stands in
 #: the field of a record that holds the surface, compressed, and nowhere else.
-CONVERSATION = _words("task rule remark call-id tool-name argument result summary path-in-an-argument")
+CONVERSATION = _words("task rule remark call-id tool-name argument result summary summariser path-in-an-argument")
 _SUMMARY = "\n\n".join(f"## {heading}\n{heading} {CONVERSATION['summary']}." for heading in HEADINGS)
 
 
@@ -141,7 +141,7 @@ def _answer(seen: Seen) -> bytes:
 
 
 _SUMMARIES = {
-    b"": _said(_SUMMARY, model=ENVELOPE["upstream-reply"]),
+    b"": _said(_SUMMARY, model=CONVERSATION["summariser"]),  # who wrote a summary is noted with it
     b"short": _said(ENVELOPE["upstream-error"], model=ENVELOPE["upstream-reply"]),
     b"refused": reply(_ERROR, status="429 Slow", headers=_NOTED),
 }
@@ -281,7 +281,7 @@ async def test_no_word_of_a_request_is_where_it_does_not_belong(tmp_path: Path, 
     assert not _found(everything, said), _around(everything, said)
     assert not _found(everything, plain), _around(everything, plain)
     assert not _found({**CREDENTIALS, **ENVELOPE}, packed)
-    assert _found(CONVERSATION, packed) >= {"summary", "task"}
+    assert _found(CONVERSATION, packed) >= {"summary", "summariser", "task"}
     assert "Traceback" not in text
     print(
         f"\ncanaries: {len(everything)} words in {requests} requests; log {len(text)} characters, own answers"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 import random
 import re
+import time
 import zlib
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,11 @@ import brotli
 import pytest
 import zstandard
 
+from proxy.core import overflow_evidence
+from proxy.core.hold import Hold
 from proxy.core.overflow import Kind
 from proxy.upstream import Call, Delivered, Overflowed, Peer, Refused, UpstreamError
+from proxy.upstream.hold import PIECE
 from tests.sockets import Peer as End
 from tests.sockets import collect, raw_upstream, reply, sse
 
@@ -263,6 +268,91 @@ async def test_a_hold_has_an_end_in_bytes(calling: Calling) -> None:
         assert isinstance(outcome, Delivered)
         assert outcome.why == "bytes"
         assert await drain(outcome) == PING * 100_000
+
+
+async def _turns(counted: list[int]) -> None:
+    """Count the turns of the event loop."""
+    while True:
+        counted.append(0)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "coding", "why"),
+    [
+        ("text/event-stream", b"\n" * 2_000_000 + CONTENT, "", "content"),
+        ("text/event-stream", PING * 200_000 + CONTENT, "gzip", "content"),
+        ("text/event-stream", ROLE * 10_000 + CONTENT, "", "content"),
+        ("text/event-stream", b'data: {"choices":[' + b"{}," * 700_000 + b"{}]}\n\n" + CONTENT, "", "unknown-event"),
+        ("application/json", b'{"choices":[' + b"{}," * 700_000 + b"{}]}", "", "finish"),
+        ("application/json", b'{"choices":[' + b"{}," * 700_000 + b"{}]}", "gzip", "finish"),
+    ],
+    ids=["blank lines", "comments, encoded", "roles", "a large frame", "a large body", "a large body, encoded"],
+)
+async def test_a_long_beginning_is_looked_at_piece_by_piece(
+    calling: Calling, monkeypatch: pytest.MonkeyPatch, kind: str, body: bytes, coding: str, why: str
+) -> None:
+    """However much of it is there at once: the event loop turns between any two small pieces."""
+    seen: list[tuple[int, int]] = []
+    counted: list[int] = []
+    feed = Hold.feed
+    monkeypatch.setattr(Hold, "feed", lambda held, data: seen.append((len(data), len(counted))) or feed(held, data))
+    # In small members, so that the ratio does not end the hold.
+    sent = b"".join(gzip.compress(body[at : at + 4_096], 1) for at in range(0, len(body), 4_096)) if coding else body
+    headers = f"Content-Type: {kind}\r\nContent-Encoding: {coding or 'identity'}\r\n".encode()
+    turning = asyncio.ensure_future(_turns(counted))
+    async with raw_upstream(reply(sent, headers=headers)) as up, calling() as client:
+        outcome = await client.send(call(up.url), dialect="chat", inspect=True)
+        turning.cancel()
+        assert isinstance(outcome, Delivered)
+        assert outcome.why == why
+        assert await drain(outcome) == sent
+    assert max(size for size, _ in seen) <= PIECE
+    assert all(after > before for (_, before), (_, after) in itertools.pairwise(seen))
+
+
+async def test_the_time_of_a_hold_counts_between_two_pieces(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came at once and takes long to look at is released in time like what comes slowly."""
+    fed: list[int] = []
+    monkeypatch.setattr(Hold, "feed", lambda _, data: fed.append(len(data)) or time.sleep(0.02))
+    body = reply(PING * 100_000, headers=b"Content-Type: text/event-stream\r\n")
+    async with raw_upstream(body) as up, calling(hold_time=0.1) as client:
+        outcome = await client.send(call(up.url), dialect="chat", inspect=True)
+        assert isinstance(outcome, Delivered)
+        assert outcome.why == "time"
+        assert await drain(outcome) == PING * 100_000
+    assert len(fed) <= 6
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
+async def test_a_hold_has_an_end_in_decoded_bytes(
+    calling: Calling, monkeypatch: pytest.MonkeyPatch, coding: str
+) -> None:
+    """A decoded copy is no larger than what may be held."""
+    fed: list[int] = []
+    feed = Hold.feed
+    monkeypatch.setattr(Hold, "feed", lambda held, data: fed.append(len(data)) or feed(held, data))
+    encode = {"gzip": gzip.compress, "br": brotli.compress, "zstd": zstandard.ZstdCompressor().compress}[coding]
+    spread = random.Random(7).randbytes(300_000).hex().encode()
+    sent = encode(b'{"choices":["' + spread + b'"]}')
+    headers = f"Content-Type: application/json\r\nContent-Encoding: {coding}\r\n".encode()
+    async with raw_upstream(reply(sent, headers=headers)) as up, calling(hold_bytes=400_000) as client:
+        outcome = await client.send(call(up.url), dialect="chat", inspect=True)
+        assert isinstance(outcome, Delivered)
+        assert outcome.why == "bytes"
+        assert await drain(outcome) == sent
+    assert sum(fed) <= 400_000 + PIECE
+
+
+async def test_a_large_refusal_is_told_by_what_decides(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it echoes is not parsed, and does not hide the error."""
+    monkeypatch.setattr(overflow_evidence, "_DECODER", None)
+    body = TOO_LONG[:-2] + b',"echo":[' + b"{}," * 200_000 + b"{}]}}"
+    async with raw_upstream(reply(body, status="400 Bad")) as up, calling() as client:
+        outcome = await client.send(call(up.url), dialect="chat", inspect=True)
+        assert isinstance(outcome, Overflowed)
+        assert outcome.verdict.limit == 8192
+        assert await drain(outcome) == body
 
 
 async def test_a_reply_that_breaks_off_while_held_is_a_failure(calling: Calling) -> None:

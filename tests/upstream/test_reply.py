@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator
 
 import pytest
 
-from proxy.encodings import decoder
+from proxy.encodings import PART, decoder
 from proxy.upstream.reply import Reply, Tail, chunks_of
 from tests.sockets import collect
 
@@ -58,6 +59,36 @@ def test_a_tail_keeps_the_end() -> None:
     assert kept is not None
     assert kept.endswith(b"096097098099")
     assert 10 <= len(kept) < 16
+
+
+async def test_a_tail_is_decoded_in_small_steps() -> None:
+    """One chunk may become megabytes: others are served meanwhile, and no more than the end of it is kept."""
+    page, turns = gzip.compress(bytes(4_096), 1), list[int]()
+    tail = Tail(decoder(("gzip",), 1 << 28), 10_000)
+    chunk = page * 2_000
+
+    async def turning() -> None:
+        while True:
+            turns.append(0)
+            await asyncio.sleep(0)
+
+    ticking = asyncio.ensure_future(turning())
+    reply = Reply(status=200, source=chunks_of(chunk), tail=tail)
+    assert [piece async for piece in reply] == [chunk]
+    ticking.cancel()
+    assert len(turns) >= len(chunk) // PART
+    kept = reply.tail()
+    assert kept is not None
+    assert len(kept) < 20_000
+
+
+def test_of_one_large_piece_only_the_end_is_kept() -> None:
+    """What one step decodes to may be a megabyte."""
+    tail = Tail(decoder(("gzip",), 1 << 28), 1_000)
+    tail.feed(gzip.compress(bytes(1_000_000) + b"end"))
+    kept = tail.read()
+    assert kept is not None
+    assert (len(kept), kept[-3:]) == (1_000, b"end")
 
 
 def test_a_tail_is_decoded_and_may_be_whole() -> None:
