@@ -21,7 +21,7 @@ from proxy.dialects.chat import CHAT
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
 from proxy.errors import ConfigError, Mistake
-from proxy.house import Background, House, Measures, destinations, policies
+from proxy.house import Background, House, Measures, Reading, destinations, policies
 from proxy.learning import Learning
 from proxy.message import Headers
 from proxy.settings import Settings
@@ -63,7 +63,7 @@ async def opened(settings: Settings) -> AsyncIterator[House]:
 async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Compactor) -> AsyncIterator[House]:
     ledger = _ledger(settings, url, secret)
     client = _client(settings)
-    background, aside, measures = Background(), Aside(), Measures()
+    background, aside, measures, reading = Background(), Aside(), Measures(), Reading()
     resolved = policies(settings)
     windows = Windows(resolved, _asking(client))
     try:
@@ -83,6 +83,7 @@ async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Com
             background=background,
             aside=aside,
             measures=measures,
+            reading=reading,
             summaries=asyncio.Semaphore(settings.defaults.summary.max_concurrent),
         )
     finally:
@@ -90,6 +91,7 @@ async def _furnished(settings: Settings, url: str, secret: bytes, compactor: Com
         await background.close(_BACKGROUND_WAIT)
         await landed(_BACKGROUND_WAIT)
         measures.close()
+        reading.close()
         await windows.close()
         await client.close()
         await ledger.close()

@@ -24,14 +24,15 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 def furnished(url: str = NOWHERE, *, upstream: Any = None, compactor: Any = None, **settings: Any) -> House:
     """Make a house with a ledger on `url`; `settings` by name over one upstream with a window of 10,000."""
-    given = {
+    given: dict[str, Any] = {
         "upstreams": {
             f"up-{secrets.token_hex(4)}": "http://upstream.test/v1"
         },  # what is learned of it is no other test's
-        "defaults": {"context_window": 10_000, "window_kind": "total", "pressure": {"after_reply": False}},
+        "defaults": {"context_window": 10_000, "window_kind": "total"},
         "redis": {"timeout": "2s"},
         **settings,
     }
+    given["defaults"] = {"pressure": {"after_reply": False}, **given["defaults"]}
     made = Settings.model_validate(given)
     ledger = RedisLedger(url, timeout=2.0, durability="memory")
     background = Background()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator
 from dataclasses import replace as changed
 from typing import Any
 
@@ -20,20 +19,6 @@ from tests.compaction.ledgers import Accidental
 from tests.transcripts import says, spelt, transcript, user
 
 TALK = transcript(*(user(f"{n}") if n % 2 else says(f"{n}") for n in range(1, 12)))
-
-
-@pytest.fixture
-async def ledger(valkey: Any) -> AsyncIterator[Accidental]:
-    """A real ledger."""
-    found = Accidental(valkey.url)
-    yield found
-    await found.close()
-
-
-@pytest.fixture
-def conversation() -> str:
-    """One that nothing is stored of."""
-    return f"{secrets.token_hex(16)}.{secrets.token_hex(16)}"
 
 
 async def stored(

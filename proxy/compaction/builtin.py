@@ -1,26 +1,23 @@
 """The compactor that comes with Carryon: prune first, then summarise the head, then measure again.
 
 Every step is a proposal through the job's one door; nothing here is trusted with the record. A summary is
-S1 (the conversation's own model on its live prefix) where arithmetic says that it fits, else S4, the
-outline without a model. Planning is pure and may take seconds for a million tokens, so it is done in a
-thread while the event loop goes on.
+a model's where one of the rungs fits on which it may be asked (`rungs`), else S4, the outline without a model.
+Planning is pure and may take seconds for a million tokens, so it is done in a thread while the event loop goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from proxy import events
-from proxy.compaction import carrier, outline, prune, summarise
-from proxy.compaction.elision import Count
+from proxy.compaction import carrier, outline, prune, rungs
+from proxy.compaction.counting import counter, empty
 from proxy.compaction.head import Head, already_packed, head, kept
 from proxy.compaction.job import Job, Proposed, TurnedDown, View
 from proxy.core.ranges import head_for_overflow, head_for_pressure
 from proxy.core.surface import Carry, Keep, Put
-from proxy.dialects import Completion
 
 __all__ = ["Builtin"]
 
@@ -163,7 +160,7 @@ def _plan_for_overflow(job: Job) -> _Plan | None:
 
 def _least(job: Job, plan: _Plan) -> int:
     """What note and pins take of a full surface."""
-    return plan.head.least(plan.view.limits.surface - _empty(job), _counter(job))
+    return plan.head.least(plan.view.limits.surface - empty(job), counter(job))
 
 
 def _plan(job: Job, pruned: _Pruned, cut: int) -> _Plan | None:
@@ -173,21 +170,20 @@ def _plan(job: Job, pruned: _Pruned, cut: int) -> _Plan | None:
     staying = kept(view, cut)
     beside = sum(view.tokens[at] for at in staying) + _acknowledgement(job)
     left = view.goal - view.envelope - beside - sum(pruned.tokens[cut:])
-    budget = min(view.limits.surface, left) - _empty(job)
+    budget = min(view.limits.surface, left) - empty(job)
     return _Plan(view=view, pruned=pruned, cut=cut, kept=staying, budget=budget, head=head(view, cut))
 
 
 async def _summarised(job: Job, plan: _Plan, *, must: bool) -> _Written | None:
     """The carrier with a model's summary, else the outline; None where one failed that nobody needs (not `must`)."""
-    count = _counter(job)
-    summary = plan.view.policy.summary
-    packed = plan.head.packed(plan.budget, count)
-    surface = carrier.room_for_summary(packed, plan.budget, count)
-    asked = _asked(job, plan, surface) if summary.method == "model" else None
-    if asked is not None:
-        text = await _ask(job, plan, asked) if job.seconds_left > 0 else None
+    count, summary = counter(job), plan.view.policy.summary
+    surface = carrier.room_for_summary(plan.head.packed(plan.budget, count), plan.budget, count)
+    choose = partial(rungs.chosen, job, cut=plan.cut, beside=plan.kept, surface=surface)
+    rung = await asyncio.to_thread(choose) if summary.method == "model" else None
+    if rung is not None:
+        text = await rungs.climbed(job, rung) if job.seconds_left > 0 else None
         if text is not None:
-            return await asyncio.to_thread(_written, job, plan, text, outline.with_summary(text), "S1")
+            return await asyncio.to_thread(_written, job, plan, text, outline.with_summary(text), rung.name)
         if not must:
             return None
     most = min(surface, summary.max_tokens, sum(plan.view.tokens[: plan.cut]) // 4)
@@ -197,40 +193,11 @@ async def _summarised(job: Job, plan: _Plan, *, must: bool) -> _Written | None:
 def _outlined(job: Job, plan: _Plan, most: int) -> _Written:
     """S4: the outline, which needs no model."""
     memory = plan.head.memory()
-    return _written(job, plan, outline.outline(memory, most, _counter(job)), memory, "S4")
-
-
-def _asked(job: Job, plan: _Plan, surface: int) -> summarise.Ask | None:
-    view, policy = plan.view, plan.view.policy.summary
-    head = sum(view.tokens[: plan.cut])
-    prefix = view.worst(view.envelope + head)
-    room = summarise.Room(surface=surface, most=policy.max_tokens, head=head, prefix=prefix, window=view.limits.window)
-    return summarise.planned(room, policy.language, lambda text: view.worst(job.measure([view.dialect.user(text)])))
-
-
-async def _ask(job: Job, plan: _Plan, asked: summarise.Ask) -> str | None:
-    """Ask on the live prefix, as the upstream has it cached, and judge the reply: in a thread, it may be huge."""
-    answer = await job.ask(plan.view.items[: plan.cut], asked.text, max_tokens=asked.max_tokens)
-    text = await asyncio.to_thread(_judged, job, plan, asked, answer)
-    if answer is not None and text is None:
-        events.emit("summary-rejected", level=logging.WARNING, finish=answer.finish)
-    return text
-
-
-def _judged(job: Job, plan: _Plan, asked: summarise.Ask, answer: Completion | None) -> str | None:
-    """The text of a reply that is a summary and small enough, else None."""
-    view = plan.view
-    said = (view.dialect.said(item.raw) for item in view.items[: plan.cut])
-    texts = (text for one in said for text in (one.text, *(result.text for result in one.results)))
-    text = summarise.accepted(answer, asked.text, texts)
-    if text is None:
-        return None
-    size = _counter(job)(text)
-    return text if size <= asked.share and size < sum(view.tokens[: plan.cut]) else None
+    return _written(job, plan, outline.outline(memory, most, counter(job)), memory, "S4")
 
 
 def _written(job: Job, plan: _Plan, summary: str, memory: dict[str, tuple[str, ...]], rung: str) -> _Written:
-    count = _counter(job)
+    count = counter(job)
     return _Written(
         text=carrier.written(plan.head.packed(plan.budget, count, summary), plan.budget, count),
         carry=plan.head.carry(plan.view.limits.surface, count, memory),
@@ -279,16 +246,6 @@ def _spelled(changes: Mapping[int, bytes], indices: Sequence[int]) -> list[Put |
 def _fits(view: View) -> bool:
     """Whether the request would fit the window as it is."""
     return view.total <= view.limits.fit
-
-
-def _counter(job: Job) -> Count:
-    """Tokens of a text inside an item, without what the item itself costs."""
-    dialect, empty = job.view.dialect, _empty(job)
-    return lambda text: max(0, job.measure([dialect.user(text)]) - empty)
-
-
-def _empty(job: Job) -> int:
-    return job.measure([job.view.dialect.user("")])
 
 
 def _acknowledgement(job: Job) -> int:

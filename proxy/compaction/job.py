@@ -17,10 +17,18 @@ from proxy.core.transcript import Item
 from proxy.dialects import Completion, Dialect
 from proxy.policy import Limits, Policy
 
-__all__ = ["BY_MODEL", "Compactor", "Job", "Proposed", "TurnedDown", "View"]
+__all__ = ["BY_MODEL", "Compactor", "Job", "Proposed", "Summariser", "TurnedDown", "View"]
 
 #: The rungs of the ladder on which a model wrote the summary.
 BY_MODEL = frozenset({"S1", "S2", "S3"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summariser:
+    """Another model than the conversation's own, or the same at another upstream, and its window in tokens."""
+
+    model: str
+    window: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,8 @@ class View:
     get to or below: low water under pressure, what fits under overflow. `carry` is what earlier
     compactions handed on, `covered` how many of the client's significant items the first `fixed` items
     stand for. `calibration` is what the meter's estimates were multiplied by to get measured tokens.
+    `summariser` is who writes summaries, None for the conversation's own model, which has the prefix cached.
+    `waits` is whether a client waits for what is done.
     """
 
     dialect: Dialect
@@ -50,6 +60,8 @@ class View:
     covered: int = 0
     put: frozenset[int] = frozenset()
     calibration: float = 1.0
+    summariser: Summariser | None = None
+    waits: bool = True
 
     @property
     def total(self) -> int:
@@ -106,6 +118,7 @@ class Job(Protocol):
     ) -> Completion | None:
         """Ask the summariser; None when the call failed, was refused, or time ran out.
 
+        `alone` sends the instruction and nothing else of the conversation: it then holds the text to summarise.
         Never raises but for cancellation.
         """
         ...

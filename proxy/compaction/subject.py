@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from proxy.compaction.flights import Flights
+from proxy.compaction.job import Summariser
 from proxy.compaction.patience import Patience
 from proxy.core.identity import opaque
 from proxy.core.meter import Meter
@@ -25,7 +26,7 @@ class Subject:
     """What a job is about and what it may use; the same for all its rounds.
 
     `post` sends a summary request within so many seconds and gives the whole reply, None on failure.
-    `window` is what the entry records, 0 for unknown.
+    `window` is what the entry records, 0 for unknown. `summariser` and `waits`: see `proxy.compaction.job.View`.
     """
 
     ledger: Within
@@ -42,6 +43,8 @@ class Subject:
     flights: Flights[Completion | None]
     patience: Patience
     suits: Callable[[Entry], bool] = lambda _: True
+    summariser: Summariser | None = None
+    waits: bool = True
 
     @property
     def opaque(self) -> str:

@@ -1,7 +1,6 @@
-"""S1: ask the conversation's own model for a summary on its live prefix, and judge what comes back.
+"""What a summary may take, whether asking for it fits, and whether a reply is one: arithmetic first, then judgement.
 
-Whether the request fits is arithmetic done before the call; a reply that is not plainly a summary is
-none. Nothing of a bad reply is stored.
+A reply that is not plainly a summary is none. Nothing of a bad reply is stored.
 """
 
 from __future__ import annotations
@@ -9,13 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 from proxy.compaction.lexicon import REFUSAL
 from proxy.dialects import Completion
 
-__all__ = ["LEAST_SHARE", "Ask", "Room", "accepted", "instruction", "planned"]
+__all__ = ["LEAST_SHARE", "TOLD", "Ask", "accepted", "planned", "share"]
 
 #: A share under this many tokens is too small for a model's summary.
 LEAST_SHARE = 512
@@ -24,7 +21,7 @@ _WHILE_WAITING = 2_048
 #: Room for reasoning beyond the summary, where the window leaves it.
 _REASONING = 8_192
 #: The model is told less than it may use: few count well.
-_TOLD = 0.8
+TOLD = 0.8
 
 _LEAST_CHARS = 200
 _HEADING = re.compile(r"^#{1,6}[ \t]*\S", re.MULTILINE)
@@ -53,46 +50,21 @@ class Ask:
     share: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What a summary request may use, in tokens.
-
-    `surface` is what the carrier leaves for the summary and `most` the policy's limit; `head` is what it
-    replaces, `prefix` what is sent (the envelope and the head), `window` what the summariser takes.
-    """
-
-    surface: int
-    most: int
-    head: int
-    prefix: int
-    window: int
-
-    @property
-    def share(self) -> int:
-        """What the summary's text may take while a client waits."""
-        return max(0, min(self.most, self.surface, self.head // 4, _WHILE_WAITING))
+def share(*, surface: int, most: int, head: int, waits: bool) -> int:
+    """Tokens of a summary: of what the carrier leaves (`surface`), the policy's limit and a fourth of the head."""
+    return max(0, min(most, surface, head // 4, _WHILE_WAITING if waits else most))
 
 
-def planned(room: Room, language: str, count: Callable[[str], int]) -> Ask | None:
-    """The request for a summary; None where a model is not worth asking or where it would not fit."""
-    share = room.share
-    if share < LEAST_SHARE:
-        return None
-    text = instruction(int(share * _TOLD), language)
-    left = room.window - room.prefix - count(text) - share
+def planned(text: str, *, share: int, prefix: int, window: int, count: Callable[[str], int]) -> Ask | None:
+    """The request that says `text` after `prefix` tokens to a model with this window; None where it would not fit."""
+    left = window - prefix - count(text) - share
     return Ask(text=text, max_tokens=share + min(_REASONING, left), share=share) if left >= 0 else None
-
-
-def instruction(tokens: int, language: str) -> str:
-    """What the model is asked, for a summary of at most `tokens` tokens."""
-    named = "the language of the conversation" if language == "conversation" else language
-    return _prompt().replace("{tokens}", str(tokens)).replace("{language}", named)
 
 
 def accepted(answer: Completion | None, asked: str, head: Iterable[str]) -> str | None:
     """The text of a reply that is a summary, else None. Its size is for the caller to check.
 
-    `asked` is the instruction and `head` the texts it was to summarise: a copy of either is no summary.
+    `asked` is all that the request said and `head` the texts it was to summarise: a copy of either is no summary.
     """
     if answer is None or answer.finish != "stop":
         return None
@@ -115,8 +87,3 @@ def _echoes(text: str, asked: str, head: Iterable[str]) -> bool:
 
 def _bare(text: str) -> str:
     return " ".join(text.split())
-
-
-@cache
-def _prompt() -> str:
-    return files(__package__).joinpath("prompts", "summary.md").read_text(encoding="utf-8").strip()

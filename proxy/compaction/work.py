@@ -8,20 +8,24 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
 
+import msgspec
+
 from proxy import events
 from proxy.compaction.job import BY_MODEL, Proposed, TurnedDown, View
 from proxy.compaction.landing import shielded
+from proxy.compaction.objections import objections
+from proxy.compaction.provenance import provenance
 from proxy.compaction.subject import Subject
 from proxy.core.identity import framed
 from proxy.core.meter import measured
 from proxy.core.ranges import units
 from proxy.core.replacement import Replacement, replace
-from proxy.core.surface import Carry, Keep, Put, before_newest, pack
+from proxy.core.surface import Carry, Keep, Provenance, Put, pack
 from proxy.core.transcript import Item
 from proxy.dialects import Completion
 from proxy.store import Commit, Entry, Record, StoreError
@@ -34,12 +38,13 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """One replacement this job brought about, for the log."""
+    """One replacement this job brought about, for the log; `provenance` where a model wrote the summary."""
 
     generation: int
     summary: str
     before: int
     after: int
+    provenance: Provenance | None = None
 
 
 class Work:
@@ -55,6 +60,8 @@ class Work:
         self._kept: list[bytes] = []
         self.commits: list[Committed] = []
         self.answers: list[Completion] = []
+        #: Those that came since the last proposal: what the next one may be made of.
+        self._fresh: list[Completion] = []
         #: Whether the last summary that was asked for was accepted as one: None where none was asked for, or
         #: nobody waited for it to the end. What became of its commit says nothing of the summariser.
         self.summarised: bool | None = None
@@ -94,6 +101,7 @@ class Work:
     ) -> Proposed | TurnedDown:
         """Plan, validate, commit (see `Job.propose`)."""
         self.idle = False
+        answers, self._fresh = self._fresh if summary in BY_MODEL else [], []
         if summary in BY_MODEL and self.summarised is not None:
             self.summarised = True
         if self._over:
@@ -103,13 +111,13 @@ class Work:
         if plan is None:
             return TurnedDown(reason="no surface")
         after = self._total(plan.projection.items)
-        objection = next(self._objections(plan, through, after), None)
+        objection = next(objections(self._view, plan, through, after), None)
         if objection is not None:
             word = objection.partition(":")[0]  # what follows is a client's: the id of a call
             events.emit("proposal-turned-down", conversation=self._subject.opaque, reason=word)
             return TurnedDown(reason=objection)
         async with self._subject.ledger.in_turn(self._subject.conversation):
-            return await self._commit(plan, after)
+            return await self._commit(plan, after, answers)
 
     async def ask(
         self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
@@ -120,7 +128,7 @@ class Work:
         self.idle = False
         if await self._overtaken():
             return None
-        about = (self._subject.conversation, self._now.projection.transcript.envelope.model, instruction)
+        about = (self._subject.conversation, self._model, instruction)
         # By what the items mean: an agent that repeats a request may spell it otherwise each time (rule 5.7).
         key = framed((*about, str(alone), *(item.facts.digest for item in items if item.facts.significant)))
         start, keep = partial(self._ask, items, instruction, max_tokens, alone), partial(self._keeps, key)
@@ -131,7 +139,14 @@ class Work:
             events.emit("summary-failed", level=logging.WARNING, conversation=self._subject.opaque, error="time is up")
         if answer is not None:
             self.answers.append(answer)
+            self._fresh.append(answer)
         return answer
+
+    @property
+    def _model(self) -> str:
+        """The model that writes the summaries."""
+        other = self._subject.summariser
+        return other.model if other else self._now.projection.transcript.envelope.model
 
     async def _overtaken(self) -> bool:
         """Whether another job of this process packed this history while ours was planned: then nothing is paid for."""
@@ -153,7 +168,8 @@ class Work:
 
     async def _ask(self, items: Sequence[Item], instruction: str, max_tokens: int, alone: bool) -> Completion | None:  # noqa: FBT001 - as `ask` has it
         dialect, transcript = self._subject.dialect, self._now.projection.transcript
-        body = dialect.summary_request(transcript, items, instruction, max_tokens=max_tokens, alone=alone)
+        other = self._model if self._subject.summariser else ""
+        body = dialect.summary_request(transcript, items, instruction, max_tokens=max_tokens, alone=alone, model=other)
         reply = await self._subject.post(body, self._subject.patience.left)
         answer = dialect.answer(reply) if reply is not None else None
         if reply is not None and answer is None:
@@ -179,49 +195,37 @@ class Work:
             policy=subject.policy,
             carry=now.carry,
             calibration=subject.calibration,
+            summariser=subject.summariser,
+            waits=subject.waits,
         )
 
     def _total(self, items: Sequence[Item]) -> int:
         tokens = (measured(self._subject.meter.item(item), self._subject.calibration) for item in items)
         return self._view.envelope + sum(tokens)
 
-    def _objections(self, plan: Replacement, through: int, after: int) -> Iterator[str]:
-        """Why this replacement must not be stored; nothing where it may."""
-        view, seen, given = self._view, plan.projection.items, self._now.projection.transcript
-        if through not in {0, len(view.items), view.fixed} | {stop for _, stop in view.units}:
-            yield "the cut splits a unit"
-        if plan.surface.summarised > before_newest(given):
-            yield "the newest unit is not summarised"
-        if not plan.surface.parts:
-            yield "nothing would stand for the conversation"
-        if _says(view.items[:through]) and not _says(seen[: plan.projection.fixed]):
-            yield "no word of the user would be left of what is replaced"
-        if _steady(seen) != _steady(view.items):
-            yield "system text in mid-conversation is kept as it stands, and none is added"
-        problem = self._subject.dialect.invalid(seen, given.items)
-        if problem is not None:
-            yield problem
-        gained = view.total - after
-        least = view.limits.minimum_gain(view.total) if view.trigger == "pressure" else 1
-        if gained < least:
-            yield f"it frees {gained} tokens, {least} is the least"
-
-    async def _commit(self, plan: Replacement, after: int) -> Proposed | TurnedDown:
+    async def _commit(self, plan: Replacement, after: int, answers: Sequence[Completion]) -> Proposed | TurnedDown:
         entry = self._entry(plan, after)
+        source = provenance(answers, entry.operation)
+        surface = pack(msgspec.structs.replace(plan.surface, provenance=source))
         for _ in range(_ATTEMPTS):
             if self._over:
                 return TurnedDown(reason="late", final=True)
-            record = await self._write(entry, pack(plan.surface))
+            record = await self._write(entry, surface)
             if isinstance(record, str):
                 self.unstored = record == "unconfirmed"
                 return self._finished(record)
             mine = next((known for known in record.entries if known.operation == entry.operation), None)
             before, self._now = self._now, await self._applied(record)
             if mine is not None:
-                done = Committed(
-                    generation=mine.generation, summary=plan.surface.summary, before=entry.before, after=after
+                self.commits.append(
+                    Committed(
+                        generation=mine.generation,
+                        summary=plan.surface.summary,
+                        before=entry.before,
+                        after=after,
+                        provenance=source,
+                    )
                 )
-                self.commits.append(done)
                 self._view = self._look()
                 return Proposed()
             if self._now.projection.operation != before.projection.operation:  # another surface applies now (rule 5.4)
@@ -279,12 +283,3 @@ class Work:
     def _finished(self, reason: str) -> TurnedDown:
         self._over = True
         return TurnedDown(reason=reason, final=True)
-
-
-def _says(items: Sequence[Item]) -> bool:
-    """Whether a user speaks in these items."""
-    return any(item.facts.role == "user" and item.facts.significant for item in items)
-
-
-def _steady(items: Sequence[Item]) -> list[bytes]:
-    return [item.key for item in items if item.facts.stays and item.facts.significant]

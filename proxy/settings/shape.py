@@ -162,7 +162,7 @@ class ClientKey(Shape):
 
 
 class Pressure(Shape):
-    """The proactive trigger. `after_reply`: summaries are made beside the requests; else a request waits for its own."""
+    """The proactive trigger. `after_reply`: summaries are made beside the requests; else each waits for its own."""
 
     after_reply: bool = True
 

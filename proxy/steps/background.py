@@ -75,6 +75,7 @@ async def _worked(house: House, turn: Turn, known: Size, limits: Limits, patienc
         limits=limits,
         goal=limits.low_water,
         calibration=known.learned.calibration,
+        waits=False,
     )
     if hopeless(house, turn, least=least(work), goal=limits.low_water):
         return

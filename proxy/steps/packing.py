@@ -111,13 +111,13 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
             generation=commit.generation,
             before=commit.before,
             after=commit.after,
-            **_told(commit.provenance),
+            **_told(commit.provenance, writer(house, turn).model),
         )
 
 
-def _told(source: Provenance | None) -> dict[str, Any]:
-    """Who wrote the summary, and the tokens of its calls."""
-    return {} if source is None else {"model": source.model, "in": source.prompt, "out": source.completion}
+def _told(source: Provenance | None, model: str) -> dict[str, Any]:
+    """Who was asked for the summary, and the tokens of its calls; the name that a reply gives itself is its content."""
+    return {} if source is None else {"model": model, "in": source.prompt, "out": source.completion}
 
 
 async def _compacted(compactor: Compactor, work: Work) -> None:

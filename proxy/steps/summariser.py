@@ -41,7 +41,7 @@ class Writer:
             return None
         upstream = house.settings.upstreams[self.destination.name]
         at_home = self.destination.name == turn.destination.name
-        headers = asking(turn) if at_home else self.call(turn, b"").headers
+        headers = asking(turn) if at_home else self._own(turn, ()).headers
         known = house.windows.known(upstream, self.model, headers=headers)
         return Summariser(model=self.model, window=known.tokens if known else window)
 
@@ -50,15 +50,14 @@ class Writer:
         if self.destination.name == turn.destination.name:
             call = turn.call(body)
             return replace(call, url=_asking(call.url, "" if self.own else self.model))
-        plain = (*_HEADERS, *_BESIDE.get(turn.dialect.name, ()))
-        lent = _lent(turn.dialect.name, self.destination, plain)
-        return Call(
-            upstream=self.destination.name,
-            method="POST",
-            url=lent.url,
-            headers=with_own(lent.headers, self.destination),
-            body=body,
-        )
+        own = self._own(turn, _HEADERS)
+        return Call(upstream=self.destination.name, method="POST", url=own.url, headers=own.headers, body=body)
+
+    def _own(self, turn: Turn, headers: Headers) -> routes.Lent:
+        """Another upstream's address for the dialect, and these headers with its own key or none."""
+        dialect = turn.dialect.name
+        lent = _lent(dialect, self.destination, (*headers, *_BESIDE.get(dialect, ())))
+        return replace(lent, headers=with_own(lent.headers, self.destination))
 
 
 def writer(house: House, turn: Turn) -> Writer:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Literal
 
-from proxy.compaction.job import Proposed, TurnedDown, View
+from proxy.compaction.job import Proposed, Summariser, TurnedDown, View
 from proxy.core.meter import Meter, measured
 from proxy.core.ranges import units
 from proxy.core.replacement import replace
@@ -93,6 +93,7 @@ class Asked:
     items: tuple[Item, ...]
     instruction: str
     max_tokens: int
+    alone: bool = False
 
 
 class ScriptedJob:
@@ -110,6 +111,8 @@ class ScriptedJob:
         requested: int | None = None,
         seconds: float = 30.0,
         calibration: float = 1.0,
+        summariser: Summariser | None = None,
+        waits: bool = True,
     ) -> None:
         self.policy = policy or Policy()
         self.limits: Limits = limits(self.policy, window=window, kind="total", requested=requested)
@@ -117,6 +120,7 @@ class ScriptedJob:
         self.goal = goal if goal is not None else (self.limits.low_water if trigger == "pressure" else self.limits.fit)
         self.seconds_left = seconds
         self.calibration = calibration
+        self.summariser, self.waits = summariser, waits
         self.now = raw_projection(transcript)
         self.script = list(answers)
         self._seen: tuple[Projection, View] | None = None
@@ -151,6 +155,8 @@ class ScriptedJob:
             covered=now.covered,
             put=now.put,
             calibration=self.calibration,
+            summariser=self.summariser,
+            waits=self.waits,
         )
 
     def grown(self, *messages: dict[str, object]) -> None:
@@ -206,8 +212,7 @@ class ScriptedJob:
         self, items: Sequence[Item], instruction: str, *, max_tokens: int, alone: bool = False
     ) -> Completion | None:
         """What the script says next; None when it has nothing more to say."""
-        assert not alone
-        self.asked.append(Asked(items=tuple(items), instruction=instruction, max_tokens=max_tokens))
+        self.asked.append(Asked(items=tuple(items), instruction=instruction, max_tokens=max_tokens, alone=alone))
         said = self.script.pop(0) if self.script else None
         if isinstance(said, Exception):
             raise said

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.compaction import summarise
 from proxy.compaction.builtin import Builtin
 from proxy.compaction.carrier import ACKNOWLEDGEMENT, is_carrier
-from proxy.compaction.job import TurnedDown
+from proxy.compaction.job import Summariser, TurnedDown
 from proxy.dialects import Completion
 from proxy.dialects.chat import CHAT
 from proxy.policy import Policy, SummaryPolicy
@@ -93,12 +94,33 @@ def test_a_summary_is_asked_on_the_live_prefix() -> None:
 
 
 def test_a_summary_request_fits_also_where_the_meter_is_corrected_downwards() -> None:
-    """A calibration below one may be wrong for the head: only what fits uncorrected is sent, else the outline."""
+    """A calibration below one may be wrong for the head: only what fits uncorrected is sent on the live prefix."""
     transcript = conversation(*talk(32_000, 1.8))
-    job = run(ScriptedJob(transcript, window=32_000, answers=[a_summary()], calibration=0.5))
-    assert (rungs(job), job.asked) == (["S4"], [])
+    parts = [a_summary(), a_summary("Both parts were noted here with much care.")]
+    job = run(ScriptedJob(transcript, window=32_000, answers=parts, calibration=0.5))
+    assert (rungs(job), [asked.alone for asked in job.asked]) == (["S3"], [True, True])
     job = run(ScriptedJob(conversation(*talk(32_000, 0.85)), window=32_000, answers=[a_summary()], calibration=0.999))
     assert rungs(job) == ["S1"]
+
+
+@pytest.mark.parametrize(
+    ("rung", "more"),
+    [
+        ("S2", {"summariser": Summariser(model="other", window=64_000)}),
+        ("S3", {"summariser": Summariser(model="other", window=32_000)}),
+        ("S3", {"trigger": "overflow", "goal": 8_000}),
+    ],
+)
+def test_what_a_later_rung_wrote_stands_where_the_live_prefix_s_summary_would(rung: str, more: dict[str, Any]) -> None:
+    """The carrier holds the last reply, and the outline's memory knows it."""
+    last = a_summary("The last of it was noted with care.")
+    answers = [last] if rung == "S2" else [a_summary(), last]
+    job = run(ScriptedJob(conversation(*talk(32_000, 0.95)), window=32_000, answers=answers, **more))
+    assert rungs(job) == [rung]
+    assert "The last of it was noted" in job.texts()[0]
+    assert "Everything that matters" not in job.texts()[0]
+    assert job.surfaces[0][1].outline == {"summary": (last.text,)}
+    assert job.view.total <= job.goal
 
 
 def test_a_reply_that_is_no_summary_is_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:

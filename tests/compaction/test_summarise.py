@@ -8,54 +8,51 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.compaction.summarise import LEAST_SHARE, Room, accepted, instruction, planned
+from proxy.compaction.summarise import LEAST_SHARE, Ask, accepted, planned, share
+from proxy.compaction.wording import live
 from proxy.dialects import Completion
 from tests.compaction.scripted import a_summary, estimate
 
-ROOM = Room(surface=3_000, most=8_192, head=20_000, prefix=21_000, window=32_768)
 GOOD = a_summary()
 LONG = "All is well and the parser was mended in src/parser.py by hand. " * 5
-ASKED = instruction(1_000, "conversation")
+ASKED = live(1_000, "conversation")
+
+
+ROOM = {"surface": 3_000, "most": 8_192, "head": 20_000}
+
+
+def _planned(window: int) -> Ask | None:
+    return planned(ASKED, share=2_048, prefix=21_000, window=window, count=estimate)
 
 
 def test_the_limit_field_leaves_room_for_reasoning_as_far_as_the_window_has_it() -> None:
     """The share, and up to 8,192 more."""
-    wide = planned(ROOM, "conversation", estimate)
-    assert wide is not None
-    assert (wide.share, wide.max_tokens) == (2_048, 2_048 + 8_192)
-    tight = planned(replace(ROOM, window=24_000), "conversation", estimate)
+    wide = _planned(32_768)
+    assert wide == Ask(text=ASKED, max_tokens=2_048 + 8_192, share=2_048)
+    tight = _planned(24_000)
     assert tight is not None
-    assert tight.max_tokens == 24_000 - 21_000 - estimate(tight.text)
+    assert tight.max_tokens == 24_000 - 21_000 - estimate(ASKED)
 
 
 def test_a_request_that_would_not_fit_is_not_made() -> None:
-    """Prefix, instruction and share against the window."""
-    assert planned(replace(ROOM, window=23_000), "conversation", estimate) is None
+    """Prefix, instruction and share against the window, to the token."""
+    least = 21_000 + estimate(ASKED) + 2_048
+    assert _planned(least) == Ask(text=ASKED, max_tokens=2_048, share=2_048)
+    assert _planned(least - 1) is None
 
 
 @pytest.mark.parametrize("small", [{"surface": 511}, {"most": 511}, {"head": 2_047}])
-def test_a_small_share_is_left_to_the_outline(small: dict[str, int]) -> None:
-    """Under 512 tokens a model is not worth asking."""
-    assert planned(replace(ROOM, **small), "conversation", estimate) is None
+def test_a_summary_takes_no_more_than_surface_policy_and_a_fourth_of_the_head(small: dict[str, int]) -> None:
+    """The least of them; under 512 tokens a model is not worth asking."""
+    assert share(**{**ROOM, **small}, waits=False) == 511
     assert LEAST_SHARE == 512
+    assert share(**{**ROOM, "surface": -9}, waits=True) == 0
 
 
-def test_a_waiting_client_waits_for_2048_tokens_at_most() -> None:
-    """And the model is told less than it may use, since few count well."""
-    asked = planned(replace(ROOM, surface=15_000, head=200_000, window=400_000), "conversation", estimate)
-    assert asked is not None
-    assert asked.share == 2_048
-    assert "at most 1638 tokens" in asked.text
-
-
-def test_the_instruction_has_ten_headings_and_names_size_and_language() -> None:
-    """From the packaged prompt; no placeholder is left."""
-    text = instruction(700, "Deutsch")
-    assert text.count("\n## ") == 10
-    assert "700 tokens" in text
-    assert "in Deutsch." in text
-    assert "the language of the conversation" in ASKED
-    assert "{" not in text
+@pytest.mark.parametrize(("waits", "most"), [(True, 2_048), (False, 3_000)])
+def test_only_a_waiting_client_waits_for_2048_tokens_at_most(*, waits: bool, most: int) -> None:
+    """In the background there is time for all that fits."""
+    assert share(**ROOM, waits=waits) == most
 
 
 def test_a_good_summary_is_accepted_without_its_thinking() -> None:
@@ -63,6 +60,14 @@ def test_a_good_summary_is_accepted_without_its_thinking() -> None:
     assert accepted(GOOD, ASKED, []) == GOOD.text
     assert accepted(replace(GOOD, text=f"<think>hm</think>\n{GOOD.text}"), ASKED, []) == GOOD.text
     assert accepted(Completion(text=LONG, finish="stop"), ASKED, []) == LONG.strip()
+
+
+@pytest.mark.parametrize(
+    "text", ["Разбор исправлен в src/parser.py, проверки прошли. " * 8, "解析器已修复，测试全部通过。" * 20]
+)
+def test_a_summary_in_any_language_is_accepted(text: str) -> None:
+    """Whatever it was asked for: it says what was done, and the headings are not the point."""
+    assert accepted(Completion(text=text, finish="stop"), ASKED, []) == text.strip()
 
 
 @pytest.mark.parametrize("finish", ["length", "tool", "other"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace as changed
 from typing import Any
@@ -13,10 +12,11 @@ import pytest
 
 from proxy.compaction.flights import Flights
 from proxy.compaction.job import Job, Proposed, TurnedDown
+from proxy.compaction.job import Summariser as Other
 from proxy.compaction.patience import Patience
 from proxy.compaction.work import Committed, Subject, Work
 from proxy.core.meter import Meter
-from proxy.core.surface import Carry, Keep, Put
+from proxy.core.surface import Carry, Keep, Provenance, Put, unpack
 from proxy.core.transcript import Transcript
 from proxy.dialects import Completion
 from proxy.dialects.chat import CHAT
@@ -45,25 +45,11 @@ PARTS: list[Put | Keep] = [SUMMARY, Keep(3, 4)]
 
 
 @pytest.fixture
-async def ledger(valkey: Any) -> AsyncIterator[Accidental]:
-    """A real ledger of its own."""
-    found = Accidental(valkey.url)
-    yield found
-    await found.close()
-
-
-@pytest.fixture
 async def other(valkey: Any) -> AsyncIterator[Accidental]:
     """Another replica's."""
     found = Accidental(valkey.url)
     yield found
     await found.close()
-
-
-@pytest.fixture
-def conversation() -> str:
-    """One that nothing is stored of."""
-    return f"{secrets.token_hex(16)}.{secrets.token_hex(16)}"
 
 
 async def never(body: bytes, seconds: float) -> bytes | None:
@@ -386,6 +372,46 @@ async def test_the_summariser_is_asked_over_the_live_prefix(ledger: Accidental, 
     assert await work.ask((), "alone", max_tokens=9, alone=True) == ANSWER
     assert post.bodies[1]["messages"] == [user("alone")]
     assert work.answers == [ANSWER, ANSWER]
+
+
+async def test_another_model_is_asked_by_its_name(ledger: Accidental, conversation: str) -> None:
+    """The view says who writes and whether anybody waits."""
+    post, other = Summariser(SUM), Other(model="small", window=4_096)
+    work = await work_on(subject(ledger, conversation, post=post, summariser=other, waits=False))
+    assert (work.view.summariser, work.view.waits) == (other, False)
+    assert await work.ask((), "alone", max_tokens=9, alone=True) == ANSWER
+    assert (post.bodies[0]["model"], post.bodies[0]["messages"]) == ("small", [user("alone")])
+    own = (await work_on(subject(ledger, conversation))).view
+    assert (own.summariser, own.waits) == (None, True)
+
+
+async def test_who_wrote_a_summary_is_stored_with_it(ledger: Accidental, conversation: str) -> None:
+    """All calls since the last proposal, the model that answered, the commit's own id; nothing of what code wrote."""
+    usage = {"prompt_tokens": 90, "completion_tokens": 7}
+    post = Summariser(
+        spelt({"choices": [{"message": says("sum"), "finish_reason": "stop"}], "model": "n", "usage": usage})
+    )
+    work = await work_on(subject(ledger, conversation, post=post))
+    for text in ("in part", "in whole"):
+        await work.ask((), text, max_tokens=9, alone=True)
+    assert await work.propose(PARTS, 4, summary="S3") == Proposed()
+    operation = work.applied.projection.operation
+    source = Provenance(model="n", prompt=180, completion=14, calls=2, operation=operation)
+    assert work.commits[-1].provenance == source
+    assert await _stored(ledger, work) == source
+    await work.ask((), "in vain", max_tokens=9, alone=True)
+    assert await work.propose([Put(spelt(user("s"))), Keep(1, 2)], 3, summary="S4") == Proposed()
+    assert work.commits[-1].provenance is None
+    assert await _stored(ledger, work) is None
+
+
+async def _stored(ledger: Accidental, work: Work) -> Provenance | None:
+    """What the ledger holds of the newest surface's summary."""
+    record, entry = work.applied.record, work.applied.entry
+    assert entry is not None
+    surface = unpack(await ledger.surface(work._subject.conversation, record.epoch or "", entry) or b"")
+    assert surface is not None
+    return surface.provenance
 
 
 @pytest.mark.parametrize("reply", [None, b"", b'{"error":"x"}'])

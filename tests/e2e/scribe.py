@@ -11,8 +11,13 @@ from typing import Any, Self
 
 from aiohttp import web
 
-#: How the request for a summary begins (`proxy/compaction/prompts/summary.md`).
-INSTRUCTION = "Write a summary of the conversation above"
+from proxy.core.meter import Meter
+from proxy.dialects.chat import CHAT
+from proxy.tokens import count_with
+
+METER = Meter(CHAT.weigh, count_with("o200k_base"))
+#: How each request for a summary begins (`proxy/compaction/prompts`).
+INSTRUCTION = "Write a summary of the conversation"
 HEADINGS = (
     "Objective",
     "Rules and preferences",
@@ -49,8 +54,13 @@ class Request:
     @property
     def asks_for_summary(self) -> bool:
         """Whether Carryon made it itself."""
+        return self.said.startswith(INSTRUCTION)
+
+    @property
+    def said(self) -> str:
+        """Its newest message, where that is plain text."""
         said = self.json["messages"][-1].get("content")
-        return isinstance(said, str) and said.startswith(INSTRUCTION)
+        return said if isinstance(said, str) else ""
 
 
 def split(body: bytes) -> tuple[bytes, list[bytes], bytes]:
@@ -86,7 +96,10 @@ async def summarises_well(request: Request, number: int) -> web.Response:
 
 
 class Scribe:
-    """The upstream, on loopback, in this process. `summariser` may be set by model, `windows` is what it reports."""
+    """The upstream, on loopback, in this process. `summarisers` may be set by model, `windows` is what it reports.
+
+    `limits` are the tokens over which it refuses all that names a model, by the model.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -94,6 +107,7 @@ class Scribe:
         self.windows: dict[str, int] = {}
         #: By model: the usage in the replies to its turns.
         self.usage: dict[str, dict[str, int]] = {}
+        self.limits: dict[str, int] = {}
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -123,6 +137,8 @@ class Scribe:
         body = await request.read()
         seen = Request(path=request.path_qs, headers=tuple(request.headers.items()), body=body, json=json.loads(body))
         self.requests.append(seen)
+        if (limit := self.limits.get(seen.model)) is not None and (size := _tokens(body)) > limit:
+            return _refused(limit, size)
         if seen.asks_for_summary:
             number = len(self.of(seen.model, summaries=True))
             return await self.summarisers.get(seen.model, summarises_well)(seen, number)
@@ -130,6 +146,19 @@ class Scribe:
         if seen.json.get("stream"):
             return await _streamed(request, text)
         return message(text, usage=self.usage.get(seen.model))
+
+
+def _tokens(body: bytes) -> int:
+    """The tokens of a request, as Carryon counts them too."""
+    found = CHAT.split(body)
+    assert found is not None
+    return METER.total(found.envelope, found.items)
+
+
+def _refused(limit: int, size: int) -> web.Response:
+    text = f"This model's maximum context length is {limit} tokens. However, your messages resulted in {size} tokens."
+    error = {"message": text, "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
+    return web.json_response({"error": error}, status=400)
 
 
 async def _streamed(request: web.Request, text: str) -> web.StreamResponse:

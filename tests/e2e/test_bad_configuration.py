@@ -201,7 +201,8 @@ CASES: dict[str, Case] = {
         "http://"),
     "a key's digest that is none": _in(f"client_keys:\n  - {{name: a, sha256: {SECRET}}}\n", 2, "client_keys[0].sha256",
                                        "right form", "sha256sum"),
-    "client keys that guard nothing": _in(f"client_keys:\n{_client('0')}", 1, "client_keys", "guard nothing", "api_key"),
+    "client keys that guard nothing": _in(f"client_keys:\n{_client('0')}", 1, "client_keys", "guard nothing",
+        "api_key"),
     "a header for no key": _in("upstreams:\n  a:\n    base_url: http://a\n    api_key_header: x-key\n", 4,
         "upstreams.a.api_key_header", "needs api_key", "add one"),
     "a client's name twice": _in(f"client_keys:\n{_client('0')}{_client('1')}"

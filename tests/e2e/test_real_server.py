@@ -119,11 +119,11 @@ def _tell(carryon: Carryon, recorder: Recorder) -> None:
     commits = carryon.events("commit")
     kinds = Counter(commit["summary"] for commit in commits)
     failed = len(carryon.events("summary-failed")) + len(carryon.events("summary-refused"))
-    counts = " ".join(f"{kind}={kinds[kind]}" for kind in ("S1", "S4", "prune"))
+    counts = " ".join(f"{kind}={kinds[kind]}" for kind in ("S1", "S2", "S3", "S4", "prune"))
     rejected = len(carryon.events("summary-rejected"))
     print(f"packings: {counts}; summary calls: {recorder.summaries}, {failed} of them failed, {rejected} rejected")
     assert commits
-    assert sum(kinds[kind] for kind in ("S1", "S4", "prune")) == len(commits)
+    assert sum(kinds[kind] for kind in ("S1", "S2", "S3", "S4", "prune")) == len(commits)
     assert not carryon.events("internal-fault")
 
 

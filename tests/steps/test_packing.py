@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from typing import Any, Literal
 
 import pytest
 
+from proxy.compaction.job import Proposed
 from proxy.compaction.patience import Patience
 from proxy.core.surface import Put
 from proxy.dialects.chat import CHAT
@@ -16,8 +18,9 @@ from proxy.steps import packing
 from proxy.steps.packing import begun, run
 from proxy.steps.report import Report
 from proxy.upstream import Answered, Call, UpstreamError
-from tests.houses import seen, turned
+from tests.houses import closed, furnished, seen, turned
 from tests.phrases import LONG
+from tests.store.servers import Server
 
 
 class Asked:
@@ -184,6 +187,87 @@ async def test_the_ladder_hears_of_summaries_and_not_of_commits(house: House, *,
         await packs(house, Sums(takes=takes))
     turn = turned(house, LONG)
     assert house.ladder.starts_low(turn.destination.name, turn.model) is rests
+
+
+async def test_a_commit_names_who_was_asked_for_its_summary_and_what_that_took(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model that was asked, and its tokens; the client sees how the reply names itself. Of pruning nothing."""
+    said = (
+        b'{"model":"m-1","choices":[{"message":{"content":"short"},"finish_reason":"stop"}],'
+        b'"usage":{"prompt_tokens":90,"completion_tokens":7}}'
+    )
+    house.upstream = Asked(Answered(status=200, body=said))  # type: ignore[assignment]
+    with caplog.at_level("INFO", logger="carryon"):
+        report = await packs(house, Writes("S2"))
+        await packs(house, Writes("prune"))
+    written, pruned = [vars(record) for record in caplog.records if record.getMessage() == "commit"]
+    assert (written["summary"], written["model"], written["in"], written["out"]) == ("S2", "m", 90, 7)
+    assert not {"model", "in", "out"} & {*pruned}
+    assert ("x-carryon-summary", "model=m-1, in=90, out=7") in report.headers()
+
+
+class Writes:
+    """A compactor that asks, and packs all but the newest item of what has no surface yet."""
+
+    def __init__(self, rung: str) -> None:
+        self.rung = rung
+
+    async def compact(self, job: Any) -> None:
+        """Ask and propose; what it proposes is smaller each time."""
+        if self.rung != "prune":
+            await job.ask((), "sum up", max_tokens=99, alone=True)
+        through = len(job.view.items) - 1
+        assert (
+            await job.propose((Put(CHAT.user("x" * 90 if self.rung != "prune" else "x")),), through, summary=self.rung)
+            == Proposed()
+        )
+
+
+@pytest.mark.parametrize("upstream", ["", "cheap"])
+async def test_another_model_writes_where_the_policy_names_one_and_rests_by_its_own_name(
+    valkey: Server, upstream: str
+) -> None:
+    """What it is asked, where, and whose failures count: the conversation's own model is none of it."""
+    summary = {"model": "small", **({"upstream": upstream} if upstream else {})}
+    defaults = {"context_window": 10_000, "window_kind": "total", "summary": summary}
+    upstreams = {"home": "http://home.test/v1", "cheap": {"base_url": "http://cheap.test/v1", "api_key": "sk-cheap"}}
+    house = furnished(valkey.url, upstreams=upstreams, defaults=defaults)
+    asked = Asked(Answered(status=400))
+    house.upstream = asked  # type: ignore[assignment]
+    for _ in range(2):
+        await packs(house, Asks())
+    home = upstream or "home"
+    for call, _ in asked.calls:
+        assert (call.upstream, call.url) == (home, f"http://{home}.test/v1/chat/completions")
+        assert isinstance(call.body, bytes)
+        assert json.loads(call.body)["model"] == "small"
+        assert (("Authorization", "Bearer one") in call.headers) is not bool(upstream)
+    assert house.ladder.starts_low(home, "small")
+    assert not house.ladder.starts_low("home", "m")
+    await closed(house)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_compactor_is_told_whether_a_client_waits(house: House, *, waits: bool) -> None:
+    """In the background there is time for more and longer summaries."""
+    turn = turned(house, LONG)
+    known, sight = await seen(house, turn)
+    assert known.limits is not None
+    more = {} if waits else {"waits": False}
+    work = await begun(
+        house,
+        turn,
+        known,
+        sight,
+        Patience(1.0),
+        trigger="pressure",
+        limits=known.limits,
+        goal=1,
+        calibration=1.0,
+        **more,  # type: ignore[arg-type]
+    )
+    assert work.view.waits is waits
 
 
 class Idle:

@@ -22,6 +22,7 @@ SUMMARY = Completion(text="secret text", finish="stop", model="m 1,\r\nx", usage
         ({"raw": 9, "sent": 4}, {"action": "pass", "tokens": "raw=9, sent=4"}),
         ({"sent": 4}, {"action": "pass"}),
         ({"summaries": [SUMMARY]}, {"action": "pass", "summary": "model=m1x, in=9, out=2"}),
+        ({"summaries": [SUMMARY] * 3}, {"action": "pass", "summary": "model=m1x, in=27, out=6"}),
         ({"shown": False, "generation": 3}, {}),
     ],
 )
