@@ -51,7 +51,7 @@ def _paused(house: House, turn: Turn, known: Size, sight: Sight, tokens: int) ->
     found = tries(turn.transcript, dict(sight.applied.record.notes))
     applied = sight.entry is not None
     pause = pauses(found, tokens=tokens, window=known.window.tokens, applied=applied, now=time.time())
-    if pause and house.once(f"{turn.conversation}:paused:{found[-1].place}"):
+    if pause and house.once(f"{turn.conversation}:paused"):
         events.emit("packing-paused", level=logging.WARNING, conversation=turn.opaque, tokens=tokens)
     return pause
 

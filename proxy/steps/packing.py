@@ -99,7 +99,7 @@ async def run(house: House, turn: Turn, work: Work, patience: Patience, report: 
     _judge(task, turn)
     house.unstored = house.unstored or work.unstored
     _judge_summary(house, turn, work, ended=task.done())
-    if work.idle and work.view.trigger == "pressure":
+    if work.idle and patience.left > 0 and work.view.trigger == "pressure":
         _warn_once(house, turn, work)
     report.summaries += work.answers
     for commit in work.commits:
@@ -168,9 +168,21 @@ async def _posted(house: House, turn: Turn, writes: Writer, body: bytes, seconds
         async with house.summaries:
             answered = await house.upstream.ask(call, within=seconds)
     except UpstreamError as error:
-        events.emit("summary-failed", level=logging.WARNING, upstream=call.upstream, error=error.kind)
+        events.emit(
+            "summary-failed",
+            level=logging.WARNING,
+            conversation=turn.opaque,
+            upstream=call.upstream,
+            error=error.kind,
+        )
         return None
     if answered.status != _OK:
-        events.emit("summary-refused", level=logging.WARNING, upstream=call.upstream, status=answered.status)
+        events.emit(
+            "summary-refused",
+            level=logging.WARNING,
+            conversation=turn.opaque,
+            upstream=call.upstream,
+            status=answered.status,
+        )
         return None
     return answered.body

@@ -26,6 +26,8 @@ CLIENTS = [
 ALL = range(1, pages.TURNS + 1)
 #: Carryon is restarted between these: by then every history is far over the window.
 BEFORE, AFTER = ALL[:4], ALL[4:]
+#: What other tests turn off: clients meet Carryon as it comes.
+DEFAULTS = {"CARRYON_DEFAULTS__PRESSURE__AFTER_REPLY": "true"}
 _ROW = "{:33} {:9} {:9} {:6} {:>8} {:>8} {:>8} {:>5} {:>7}  {}"
 _HEAD = _ROW.format(
     "client", "version", "api", "turns", "history", "raw", "sent", "packs", "refused", "without Carryon"
@@ -61,7 +63,8 @@ async def test_a_client_outlives_the_window(client: Client, table: list[str], tm
     alone = await _alone(client, tmp_path)
     async with Model(str(tmp_path / "notes"), read=client.read, window=client.window) as model:
         port = _free()
-        carryon = Carryon(model.url, tmp_path / "state", "--window", str(client.window), "--port", str(port))
+        options = ("--window", str(client.window), "--port", str(port))
+        carryon = Carryon(model.url, tmp_path / "state", *options, **DEFAULTS)
         carried = await _carried(client, carryon, model, tmp_path)
     table.extend(_row(client, lane, alone[lane], carried, carryon, model) for lane in client.lanes)
     for lane in client.lanes:

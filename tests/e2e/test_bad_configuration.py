@@ -123,8 +123,6 @@ CASES: dict[str, Case] = {
     "a key of a later version": _in("admin: {token: abc}\n", 1, "admin.token", "not in this version", "loopback"),
     "sealing, later": _in(f"encryption_keys: [{SECRET}]\n", 1, "encryption_keys", "not in this version", "sealed"),
     "workers, later": _in("listen: {workers: 4}\n", 1, "listen.workers", "not in this version", "more replicas"),
-    "a summariser of its own, later": _in("defaults: {summary: {upstream: nowhere}}\n", 1, "defaults.summary.upstream",
-                                          "not in this version", "own upstream"),
     # --- values ---
     "a time without a unit": _in("redis: {timeout: 30}\n", 1, "redis.timeout", "30 has no unit", "150ms"),
     "a time in words": _in("hold: {time: 30 sec}\n", 1, "hold.time", "sec is not a unit", "10s"),

@@ -219,4 +219,5 @@ async def _served(app: web.Application) -> AsyncIterator[int]:
 
 
 def _settings(port: int, folder: Path) -> Settings:
-    return load(None, {}, {"upstream": f"http://127.0.0.1:{port}/v1", "window": WINDOW, "state_dir": str(folder)})
+    waits = {"CARRYON_DEFAULTS__PRESSURE__AFTER_REPLY": "false"}  # the turn that is packed is the one that is told of
+    return load(None, waits, {"upstream": f"http://127.0.0.1:{port}/v1", "window": WINDOW, "state_dir": str(folder)})

@@ -1,0 +1,32 @@
+"""What the benchmarks claim of every session holds: quick runs of both, as benchmarks/README.md has them.
+
+Run with `-s` to see their figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("script", ["fidelity", "cost"])
+async def test_every_claim_of_a_benchmark_holds_in_its_quick_run(script: str) -> None:
+    """It ends with 0: task, rules, words, paths, projections and prefixes; prices, loops and waits in their bounds."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        f"benchmarks/{script}.py",
+        "--quick",
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said = (await process.communicate())[0].decode()
+    print(f"\n{said}")
+    assert process.returncode == 0, said
