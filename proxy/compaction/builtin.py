@@ -22,6 +22,10 @@ from proxy.core.surface import Carry, Keep, Put
 __all__ = ["Builtin"]
 
 
+#: What part of what fits an overflow's pruning leaves free, where a level of it can.
+_ROOMY = 0.9
+
+
 class Builtin:
     """The pipeline of pruning, range, summary and proposal. Stateless; one serves all conversations."""
 
@@ -84,14 +88,19 @@ async def _prune_to_goal(job: Job, *, newest: bool) -> bool:
 
 
 def _lowest_level(job: Job, newest: bool) -> _Pruned:  # noqa: FBT001 - the one flag of a private step
-    """The lowest level of pruning that reaches the goal, else the deepest."""
+    """The lowest level of pruning that leaves some room, else the lowest that reaches the goal, else the deepest.
+
+    A history cut to just what fits is refused again by its next turn.
+    """
     view = job.view
-    pruned = _Pruned(changes={}, tokens=view.tokens, total=view.total)
+    fitting, pruned = None, _Pruned(changes={}, tokens=view.tokens, total=view.total)
     for level in range(prune.LEVELS):
         pruned = _pruned(job, prune.for_overflow(view, level, newest=newest))
         if pruned.changes and pruned.total <= view.goal:
-            break
-    return pruned
+            fitting = fitting or pruned
+            if pruned.total <= view.goal * _ROOMY:
+                return pruned
+    return fitting or pruned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -262,6 +262,24 @@ def test_the_lowest_level_that_fits_is_the_one_commit() -> None:
     assert max(lengths) < 2_000
 
 
+def test_a_level_that_leaves_no_room_gives_way_to_the_next() -> None:
+    """Cut to just what fits, the next turn would be refused again; where no level leaves room, the lowest will do."""
+    messages = [user(TASK), *steps(10, 7_000), says("So.")]
+
+    def totals(goal: int, last: int) -> int:
+        job = ScriptedJob(
+            conversation(*messages, user("x" * last)), window=32_000, trigger="overflow", goal=goal, answers=[]
+        )
+        run(job)
+        assert rungs(job) == ["prune"]
+        return job.view.total
+
+    gentle = totals(8_000, 10)
+    assert totals(gentle, 10) < 0.9 * gentle
+    large = totals(1_000_000, 400_000)  # what does not shrink
+    assert totals(large, 400_000) == large
+
+
 def test_where_no_level_fits_the_deepest_is_committed_before_the_summary() -> None:
     """Two commits: each alone is evidence."""
     job = ScriptedJob(conversation(*talk(32_000, 1.1), *steps(20, 3_000)), window=32_000, trigger="overflow")
