@@ -63,30 +63,17 @@ def with_summary(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def outline(memory: Memory, budget: int, count: Count) -> str:
-    """The memory as text within `budget` tokens, the sections in order, each with its newest lines.
-
-    What the sections leave of the budget goes to those that had more to say, in the same order.
-    """
-    parts: dict[str, str] = {}
+    """The memory as text within `budget` tokens, the sections in order, each with its newest lines."""
+    parts: list[str] = []
     left = budget
-    for rest in (False, True):
-        for key, heading, share in SECTIONS:
-            before = parts.get(key, "")
-            taken = count(before) + 1 if before else 0
-            text = _section(
-                heading, memory.get(key, ()), left + taken if rest else min(left, budget * share // 100), count
-            )
-            if text:
-                parts[key] = text
-                left += taken - count(text) - 1
-    return "\n".join(parts[key] for key, *_ in SECTIONS if key in parts)
-
-
-def _section(heading: str, lines: Sequence[str], room: int, count: Count) -> str:
-    """A heading and the newest lines that fit below it; empty where none does."""
-    title = f"## {heading}"
-    kept = _newest(lines, room - count(title), count)
-    return "\n".join((title, *kept)) if kept else ""
+    for key, heading, share in SECTIONS:
+        title = f"## {heading}"
+        room = min(left, budget * share // 100) - count(title)
+        lines = _newest(memory.get(key, ()), room, count)
+        if lines:
+            parts.append("\n".join((title, *lines)))
+            left -= count(parts[-1]) + 1
+    return "\n".join(parts)
 
 
 def _newest(lines: Sequence[str], room: int, count: Count) -> list[str]:

@@ -111,18 +111,6 @@ def test_an_outline_is_within_its_budget_and_deterministic(texts: list[str], bud
     assert text == outline(remembered(steps), budget, estimate)
 
 
-def test_what_other_sections_leave_goes_to_those_that_had_more_to_say() -> None:
-    """An agent that runs no commands keeps more of what it found; no section gives up its share for that."""
-    notes = tuple(f"Decided number {number}: the ledger stays as it is." for number in range(60))
-    alone = outline({"notes": notes}, 400, estimate)
-    assert 340 <= estimate(alone) <= 400
-    errors = tuple(f"error number {number}: it broke again" for number in range(60))
-    beside = outline({"notes": notes, "errors": errors}, 400, estimate)
-    assert 340 <= estimate(beside) <= 400
-    assert beside.count("error number") >= 5
-    assert alone.count("Decided") > beside.count("Decided") >= 5
-
-
 def test_memory_is_bounded() -> None:
     """However long the work goes on."""
     memory: dict[str, tuple[str, ...]] = {}
