@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
-from scripted import listening
 
+from tests.e2e.listening import listening
 from tests.e2e.scribe import INSTRUCTION, good
 
 BYTES = 4

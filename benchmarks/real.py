@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from scripted import carried
 
 from tests.e2e import agent, llama
+from tests.e2e.listening import listening
 
 ROOT = Path(__file__).parent.parent
 TURNS, LIMIT = 10, 8
@@ -65,17 +66,12 @@ class Between:
         self.url = ""
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Between]:
+    async def standing(self) -> AsyncIterator[Between]:
         """Serve on loopback for a while."""
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self._pass)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        async with ClientSession(timeout=ClientTimeout(total=600)) as self._session:
+        async with ClientSession(timeout=ClientTimeout(total=600)) as self._session, listening(app) as self.url:
             yield self
-            await runner.cleanup()
 
     async def _pass(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -151,7 +147,7 @@ async def _cached(origin: str) -> list[str]:
     """An agent's history grows over the threshold; its summary is asked on the live prefix, beside the requests."""
     between = Between(origin)
     async with (
-        between.listening(),
+        between.standing(),
         carried(between.url, "--window", str(llama.CONTEXT)) as carryon,
         ClientSession() as client,
     ):

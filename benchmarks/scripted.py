@@ -14,6 +14,7 @@ from aiohttp import ClientSession, ClientTimeout, web
 
 from tests.e2e.apis import Api
 from tests.e2e.carryon import Carryon
+from tests.e2e.listening import listening
 from tests.e2e.reading import READINGS
 from tests.e2e.scribe import INSTRUCTION
 
@@ -67,18 +68,6 @@ def asks_for_summary(api: str, body: dict[str, Any]) -> bool:
     reading = READINGS[api]
     newest = reading.read(body[reading.field][-1])
     return newest is not None and newest.text.startswith(INSTRUCTION.removesuffix(" above"))
-
-
-@asynccontextmanager
-async def listening(app: web.Application) -> AsyncIterator[str]:
-    """An application on loopback; its base URL."""
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 
 from tests.playbook import Copy, Says
 
@@ -114,3 +115,9 @@ NUMBERS = overflow(
 ERROR_FRAME = json.dumps({"error": {"message": "maximum context length exceeded", "code": "context_length_exceeded"}})
 RAW = Copy(sees=None, says=OVER)
 GOOD = Copy(sees=SHORT, says=OK)
+
+
+async def chunks_of(*chunks: bytes) -> AsyncIterator[bytes]:
+    """A body that is known already."""
+    for chunk in chunks:
+        yield chunk

@@ -25,6 +25,8 @@ from proxy.dialects.stream import Gather, whole
 __all__ = ["Form", "Wire"]
 
 _KNOWN_ITEMS = 50_000
+#: Characters of role and ids beyond which an item is read anew each time: what is remembered is bounded by count.
+_SHORT = 1_024
 #: A body with more items, or JSON values in all, is no conversation; reading it would keep others waiting.
 _MOST_ITEMS, _MOST_VALUES = 20_000, 200_000
 #: How many places in the end of a stream are tried for its usage, and how long one is.
@@ -142,7 +144,8 @@ class Wire(ABC):
             facts = self.facts(raw)
             if facts is None:
                 return None
-            self._known.put(key, facts)
+            if sum(map(len, (facts.role, *facts.opens, *facts.answers))) <= _SHORT:
+                self._known.put(key, facts)
         return Item(raw, key, facts)
 
     def invalid(self, items: Sequence[Item], given: Sequence[Item] = ()) -> str | None:

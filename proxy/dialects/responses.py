@@ -245,7 +245,8 @@ def _digest(kind: str, role: str, raw: bytes) -> bytes:
         fields = list(_fields(kind, role, exact)) if isinstance(exact, dict) else []
     except (ValueError, RecursionError):
         return framed(("opaque", raw))
-    return framed((kind, role, *fields)) if fields else b""
+    pair = _pair(exact) if isinstance(exact, dict) else _Pair()
+    return framed((kind, role, pair.opens, pair.answers, *fields)) if fields else b""
 
 
 def _fields(kind: str, role: str, item: Mapping[str, object]) -> Iterator[str]:

@@ -16,8 +16,6 @@ from proxy.server.handler import Exchange, Handler
 from proxy.server.probes import NO_PROBE, Probes
 
 if TYPE_CHECKING:
-    import socket
-
     from proxy.server import ServerBounds
 
 __all__ = ["Server"]
@@ -70,15 +68,13 @@ class Server:
         """Say what is degraded; None while draining."""
         return None if self.draining else self._degraded()
 
-    async def listen(
-        self, host: str = "127.0.0.1", port: int = 0, *, sock: socket.socket | None = None, reuse_port: bool = False
-    ) -> int:
+    async def listen(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Open the client listener and return its port. Raises `OSError`."""
-        return await _open(self._runner, host, port, sock=sock, reuse_port=reuse_port)
+        return await _open(self._runner, host, port)
 
-    async def listen_admin(self, host: str = "127.0.0.1", port: int = 0, *, reuse_port: bool = False) -> int:
+    async def listen_admin(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Open the admin listener and return its port. Raises `OSError`."""
-        return await _open(self._admin, host, port, sock=None, reuse_port=reuse_port)
+        return await _open(self._admin, host, port)
 
     async def drain(self) -> bool:
         """Accept no more, let every request end; False where `drain` seconds did not suffice."""
@@ -167,13 +163,8 @@ class Server:
             draining.cancel()
 
 
-async def _open(runner: web.ServerRunner, host: str, port: int, *, sock: socket.socket | None, reuse_port: bool) -> int:
+async def _open(runner: web.ServerRunner, host: str, port: int) -> int:
     if runner.server is None:
         await runner.setup()
-    site: web.BaseSite
-    if sock is not None:
-        site = web.SockSite(runner, sock, backlog=BACKLOG)
-    else:
-        site = web.TCPSite(runner, host, port, backlog=BACKLOG, reuse_port=reuse_port or None)
-    await site.start()
+    await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
     return int(runner.addresses[-1][1])

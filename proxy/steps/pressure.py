@@ -75,7 +75,7 @@ async def _packed(
         if work.commits or (need.waits and work.applied is sight.applied):
             tried(house, turn, sight, landed=bool(work.commits), tokens=need.tokens)
     if need.trigger == "overflow":
-        forgotten(house, turn)
+        forgotten(house, turn, sight)
     if work.applied is sight.applied:
         report.aside = None if need.waits else beside(house, turn, known, need.limits)
         return sight if need.waits else _goes(sight, report)

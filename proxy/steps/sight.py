@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from proxy import events
-from proxy.core.identity import CREDENTIAL_HEADERS, covered_digests
+from proxy.core.chain import passed, place
+from proxy.core.identity import CREDENTIAL_HEADERS
 from proxy.core.meter import measured, parts
 from proxy.core.surface import raw_projection
 from proxy.dialects.parts import MAY_BE_HEAVY
@@ -45,7 +46,8 @@ _MARK_EVERY = 600.0
 _FRAME = 64
 #: How much longer all calls of a request may take the store than one (rule 5.9: 200 ms for 150), less our own share.
 _ALL = 1.3
-_FORCE = "force"
+#: How the names of notes begin that force packing; a place follows.
+_FORCE = "force:"
 _ASKING = frozenset({*CREDENTIAL_HEADERS, "anthropic-version"})
 
 
@@ -152,32 +154,23 @@ async def evident(house: House, turn: Turn, known: Size, records: Within) -> Sig
 
 def force(house: House, turn: Turn) -> None:
     """Note that this transcript is to be packed before it is sent again (rule 9.3)."""
-    covered = len(turn.transcript.significant)
-    bound = covered_digests(turn.transcript.digests, (covered,))
-    if covered and turn.may_pack:
-        value = f"{covered}:{bound[covered].hex()}"
-        house.forced.put(turn.conversation, value)  # the next request may be here before the note is in the store
-        house.background.spawn(house.note(turn.conversation, _FORCE, value))
+    at = place(turn.transcript)
+    if at and turn.may_pack:
+        house.forced.put(turn.conversation, at)  # the next request may be here before the note is in the store
+        house.background.spawn(house.note(turn.conversation, _FORCE + at, "1"))
 
 
-def forced(house: House, turn: Turn, sight: Sight) -> bool:
-    """Whether this transcript goes on one that is to be packed, as this process or the store knows."""
-    noted = (dict(sight.applied.record.notes).get(_FORCE, ""), house.forced.get(turn.conversation) or "")
-    return any(_goes_on(turn, value) for value in noted)
+def forced(house: House, turn: Turn, sight: Sight) -> frozenset[str]:
+    """The places of this dialogue from which it is to be packed, as this process or the store knows."""
+    noted = (name.removeprefix(_FORCE) for name, _ in sight.applied.record.notes if name.startswith(_FORCE))
+    return passed(turn.transcript, (*noted, house.forced.get(turn.conversation) or ""))
 
 
-def _goes_on(turn: Turn, noted: str) -> bool:
-    covered, _, digest = noted.partition(":")
-    if not covered.isdecimal():
-        return False
-    bound = covered_digests(turn.transcript.digests, (int(covered),)).get(int(covered))
-    return bound is not None and bound.hex() == digest
-
-
-def forgotten(house: House, turn: Turn) -> None:
-    """Remove that note: it serves for one attempt."""
+def forgotten(house: House, turn: Turn, sight: Sight) -> None:
+    """Remove those notes: they serve for one attempt."""
+    for at in forced(house, turn, sight):
+        house.background.spawn(house.note(turn.conversation, _FORCE + at, ""))
     house.forced.put(turn.conversation, "")
-    house.background.spawn(house.note(turn.conversation, _FORCE, ""))
 
 
 async def estimated(house: House, turn: Turn, sight: Sight) -> int:

@@ -42,7 +42,7 @@ class Writer:
         upstream = house.settings.upstreams[self.destination.name]
         at_home = self.destination.name == turn.destination.name
         headers = asking(turn) if at_home else self._own(turn, ()).headers
-        known = house.windows.known(upstream, self.model, headers=headers)
+        known = house.windows.known(upstream, self.model, headers=headers, tenant=turn.tenant)
         return Summariser(model=self.model, window=known.tokens if known else window)
 
     def call(self, turn: Turn, body: bytes) -> Call:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import subprocess
 import time
@@ -24,10 +23,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from proxy import events
-from proxy.store import StoreConfigError
 from proxy.store.binary import find_server
 from proxy.store.lock import FileLock
 from proxy.store.places import Places
+from proxy.store.process import answers, arguments, ended, is_well, lives, send, unusable
 
 __all__ = ["EmbeddedStore"]
 
@@ -43,7 +42,6 @@ LOOK_EVERY = 0.5
 BACK_OFF = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 HEALTHY_AFTER = 60.0
 POLL = 0.02
-ANSWER_WITHIN = 1.0
 
 
 class EmbeddedStore:
@@ -68,12 +66,12 @@ class EmbeddedStore:
                 try:
                     await self._ensure(places)
                 except BaseException:
-                    if users.take() and _lives(places):  # nobody else uses it: leave no server without an owner
+                    if users.take() and lives(places):  # nobody else uses it: leave no server without an owner
                         await self._end(places)
                     raise
         except OSError as error:
             users.release()
-            raise _unusable(f"the embedded store in {places.data} cannot be used: {error}") from error
+            raise unusable(f"the embedded store in {places.data} cannot be used: {error}") from error
         except BaseException:
             users.release()
             raise
@@ -106,10 +104,10 @@ class EmbeddedStore:
         """Return when a server that is ours answers. The caller holds the turn."""
         patience = START_WITHIN if places.socket.exists() else SOCKET_WITHIN
         until, spawned = time.monotonic() + patience, None
-        while not await _answers(places):
+        while not await answers(places):
             if spawned is not None and spawned.poll() is not None:
                 places.socket.unlink(missing_ok=True)
-                raise _ended(places, spawned.returncode)
+                raise ended(places, spawned.returncode)
             alive = FileLock(places.alive)
             if alive.take():
                 self._process = spawned = self._spawn(places, alive)
@@ -128,7 +126,7 @@ class EmbeddedStore:
             places.socket.unlink(missing_ok=True)
             with places.log.open("wb") as log:
                 process = subprocess.Popen(  # noqa: S603 - the binary is found by us, the arguments are ours
-                    [str(self._binary), *_arguments(places)],
+                    [str(self._binary), *arguments(places)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -140,7 +138,7 @@ class EmbeddedStore:
             places.pid.write_text(f"{process.pid}\n", encoding="ascii")
         except OSError as error:
             places.close_run()
-            raise _unusable(f"the embedded store cannot start {self._binary}: {error}") from error
+            raise unusable(f"the embedded store cannot start {self._binary}: {error}") from error
         finally:
             alive.release()
         return process
@@ -148,13 +146,13 @@ class EmbeddedStore:
     async def _end(self, places: Places) -> None:
         """Stop the server and wait until it is gone: politely, then not."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            if _lives(places):
-                _send(places, sign)
+            if lives(places):
+                send(places, sign)
             until = time.monotonic() + STOP_WITHIN
             while time.monotonic() < until:
                 if self._process is not None:
                     self._process.poll()
-                if not _lives(places):
+                if not lives(places):
                     self._process = None
                     places.close_run()
                     places.pid.unlink(missing_ok=True)
@@ -180,7 +178,7 @@ class EmbeddedStore:
             await asyncio.sleep(LOOK_EVERY)
             if self._process is not None:
                 self._process.poll()  # reap it: nobody else can
-            if _is_well(places):
+            if is_well(places):
                 if time.monotonic() - since > HEALTHY_AFTER:
                     crashes = 0
                 continue
@@ -204,118 +202,8 @@ async def _turn(places: Places) -> AsyncIterator[None]:
         async with asyncio.timeout(2 * (START_WITHIN + 2 * STOP_WITHIN)):
             await turn.wait()
     except TimeoutError as error:
-        raise _unusable(f"another process holds {places.turn} and does not let go", "end it") from error
+        raise unusable(f"another process holds {places.turn} and does not let go", "end it") from error
     try:
         yield
     finally:
         turn.release()
-
-
-def _arguments(places: Places) -> list[str]:
-    """Return the server's command line (rule 5.10); what is not named keeps the server's default."""
-    settings = {
-        "port": "0",
-        "unixsocket": str(places.socket),
-        "unixsocketperm": "700",
-        "dir": str(places.data),
-        "daemonize": "no",
-        "save": "",
-        "appendonly": "yes",
-        "appendfsync": "always",
-        "aof-load-truncated": "yes",
-        "maxmemory": "256mb",
-        "maxmemory-policy": "volatile-lru",
-        "databases": "1",
-        "set-proc-title": "no",
-    }
-    return [word for name, value in settings.items() for word in (f"--{name}", value)]
-
-
-def _lives(places: Places) -> bool:
-    """Whether a server process holds the data, answering or not."""
-    probe = FileLock(places.alive)
-    free = probe.take(shared=True)
-    probe.release()
-    return not free
-
-
-def _is_well(places: Places) -> bool:
-    """Whether the server lives and has its socket. A removed directory (where locks lie) is not well."""
-    try:
-        return _lives(places) and places.socket.exists()
-    except OSError:
-        return False
-
-
-async def _answers(places: Places) -> bool:
-    """Whether a server answers on the socket and works on our data."""
-    try:
-        async with asyncio.timeout(ANSWER_WITHIN):
-            directory = await _directory(places.socket)
-    except (OSError, EOFError, ValueError):  # a time-out is an OSError, a server still loading a ValueError
-        return False
-    if not _is_data(directory, places):
-        raise _unusable(f"a server for other data ({directory}) listens on {places.socket}", "stop it")
-    return True
-
-
-async def _directory(socket: Path) -> str:
-    """Ask a server where its data lies; raise ValueError where it answers with an error.
-
-    In plain words of the protocol: the client library's time-outs may swallow a cancellation on Python 3.11,
-    and a supervisor that cannot be cancelled would hang its owner's stop.
-    """
-    reader, writer = await asyncio.open_unix_connection(socket)
-    try:
-        # While it reads its file a server answers CONFIG already, but not PING.
-        writer.write(b"PING\r\nCONFIG GET dir\r\n")
-        if await reader.readuntil(b"\r\n") != b"+PONG\r\n" or await reader.readuntil(b"\r\n") != b"*2\r\n":
-            raise ValueError("not a server that answers")
-        await reader.readuntil(b"dir\r\n")
-        size = int((await reader.readuntil(b"\r\n")).lstrip(b"$"))
-        return os.fsdecode(await reader.readexactly(size))
-    finally:
-        writer.close()
-
-
-def _is_data(directory: str, places: Places) -> bool:
-    try:
-        return Path(directory).samefile(places.data)
-    except OSError:  # it was removed under the server
-        return False
-
-
-def _send(places: Places, sign: signal.Signals) -> None:
-    """Signal the server whose id is on file, if that id is still a server of ours."""
-    with contextlib.suppress(OSError, ValueError):
-        pid = int(places.pid.read_text(encoding="ascii"))
-        if _is_ours(pid, places):
-            os.kill(pid, sign)
-
-
-def _is_ours(pid: int, places: Places) -> bool:
-    """Whether a process was started with our socket; process ids are used again after a crash."""
-    command = Path(f"/proc/{pid}/cmdline")
-    if command.exists():
-        return os.fsencode(places.socket) in command.read_bytes().split(b"\0")
-    listed = subprocess.run(  # noqa: S603 - a number and fixed words
-        ["/bin/ps", "-p", str(pid), "-o", "command="], capture_output=True, check=False
-    )
-    return os.fsencode(places.socket) in listed.stdout
-
-
-def _ended(places: Places, code: int) -> StoreConfigError:
-    """Return the error for a server that ended while it was starting."""
-    last = []
-    with contextlib.suppress(OSError):
-        last = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
-    told = f"its last words: {' | '.join(last) or '(nothing)'}"
-    message = f"the embedded store's server ended with {code} while starting; {told}"
-    return _unusable(message, f"mend what it names (a full disk, damaged data in {places.data}), {_INSTEAD}")
-
-
-_INSTEAD = "or set redis.url to a server of your own"
-
-
-def _unusable(message: str, cure: str = f"mend that, {_INSTEAD}") -> StoreConfigError:
-    return StoreConfigError(message, key="state_dir", cure=cure)

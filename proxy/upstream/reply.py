@@ -13,7 +13,7 @@ from proxy.encodings import Decoder, TooLargeError, UndecodableError
 if TYPE_CHECKING:
     from proxy.message import Headers
 
-__all__ = ["Reply", "Tail", "chunks_of"]
+__all__ = ["Reply", "Tail"]
 
 
 class Tail:
@@ -121,9 +121,3 @@ class Reply:
             if at:
                 await asyncio.sleep(0)
             self._tail.feed(part)
-
-
-async def chunks_of(*chunks: bytes) -> AsyncIterator[bytes]:
-    """Give these chunks and end: a body that is known already."""
-    for chunk in chunks:
-        yield chunk

@@ -68,7 +68,6 @@ class Windows:
         *,
         headers: Sequence[tuple[str, str]] = (),
         learned: int = 0,
-        learned_kind: str = "",
         tenant: str = "",
     ) -> Window | None:
         """Return the window as far as it is known now, None if it is not.
@@ -82,8 +81,8 @@ class Windows:
         if not learned or (window and window.tokens <= learned):
             return window
         if window is None:
-            return Window(tokens=learned, kind=_kind(learned_kind), source="learned", adds_output=True)
-        return replace(window, tokens=learned, kind=_kind(learned_kind or window.kind), source="learned")
+            return Window(tokens=learned, kind="total", source="learned", adds_output=True)
+        return replace(window, tokens=learned, source="learned")
 
     def _first(self, upstream: UpstreamSettings, model: str, headers: Headers, tenant: str) -> Window | None:
         """Return the first known of YAML, asked, packaged."""
@@ -151,7 +150,3 @@ class Windows:
             await asyncio.gather(self._loading, return_exceptions=True)
         for asked in self._asked.values():
             await asked.close()
-
-
-def _kind(text: str) -> WindowKind:
-    return "input" if text == "input" else "total"

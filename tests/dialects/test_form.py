@@ -132,3 +132,14 @@ def test_what_we_write_means_what_it_says(dialect: Wire) -> None:
     for made, role in ((dialect.user, "user"), (dialect.assistant, "assistant")):
         said = dialect.said(made("a \ud83d b"))
         assert (said.role, said.text) == (role, "a \ud83d b")
+
+
+def test_an_item_with_ids_as_long_as_books_is_not_remembered() -> None:
+    """What is remembered is bounded by count: what each takes must be small."""
+    for length, held in ((1_000, 1), (100_000, 0)):
+        wire = type(CHAT)()
+        call = {"id": "c" * length, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        found = wire.item(json.dumps({"role": "assistant", "tool_calls": [call]}).encode())
+        assert found is not None
+        assert found.facts.opens == ("c" * length,)
+        assert len(wire._known) == held

@@ -92,6 +92,27 @@ def test_text_alone_is_no_list_of_items() -> None:
 
 
 @pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "mcp_approval_request", "id": "1", "name": "f"},
+        {"type": "local_shell_call_output", "id": "1", "output": "x"},
+        {"type": "function_call", "call_id": "1", "id": "a", "name": "f", "arguments": "{}"},
+    ],
+    ids=lambda item: item["type"],
+)
+def test_what_pairs_an_item_is_part_of_it(item: dict[str, object]) -> None:
+    """Whatever field it stands in; the item's own id is not, where another pairs it."""
+    pairing = "call_id" if "call_id" in item else "id"
+    digests = [RESPONSES.facts(json.dumps({**item, pairing: to}).encode()) for to in ("1", "2")]
+    assert len({found.digest for found in digests if found}) == 2
+    if pairing != "id":
+        anew = RESPONSES.facts(json.dumps({**item, "id": "b"}).encode())
+        assert anew is not None
+        assert digests[0] is not None
+        assert anew.digest == digests[0].digest
+
+
+@pytest.mark.parametrize(
     ("item", "role", "opens", "answers"),
     [
         (said("user", "a"), "user", (), ()),

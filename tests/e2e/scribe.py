@@ -105,6 +105,8 @@ class Scribe:
         self.requests: list[Request] = []
         self.summarisers: dict[str, Summariser] = {}
         self.windows: dict[str, int] = {}
+        #: By model: what its turns wait for before they are answered.
+        self.holds: dict[str, asyncio.Event] = {}
         #: By model: the usage in the replies to its turns.
         self.usage: dict[str, dict[str, int]] = {}
         self.limits: dict[str, int] = {}
@@ -143,6 +145,8 @@ class Scribe:
             number = len(self.of(seen.model, summaries=True))
             return await self.summarisers.get(seen.model, summarises_well)(seen, number)
         text = f"Answer {len(self.of(seen.model, summaries=False))}."
+        if seen.model in self.holds:
+            await self.holds[seen.model].wait()
         if seen.json.get("stream"):
             return await _streamed(request, text)
         return message(text, usage=self.usage.get(seen.model))

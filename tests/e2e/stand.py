@@ -14,6 +14,7 @@ from aiohttp import ClientSession, ClientTimeout, web
 
 from tests.e2e.apis import Api
 from tests.e2e.carryon import Carryon
+from tests.e2e.listening import listening
 from tests.e2e.reading import READINGS
 from tests.e2e.replay import WINDOWS, Ask
 from tests.e2e.stored import PATIENT, proxied
@@ -84,14 +85,8 @@ async def upstream() -> AsyncIterator[Upstream]:
             return await found.answer(api, request)
 
         app.router.add_post("/v1" + reading.api.path.partition("?")[0], answer)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    try:
+    async with listening(app) as found.url:
         yield found
-    finally:
-        await runner.cleanup()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -133,6 +133,18 @@ async def test_two_replicas_pay_for_one_summary(upstream: Scribe, ledger: Server
     assert len(upstream.of("replicas", summaries=True)) == 1
 
 
+async def test_a_client_that_leaves_takes_the_work_along(upstream: Scribe, ledger: Server, tmp_path: Path) -> None:
+    """While it waits for its reply: nothing more is spent for it within a second (rule 3.6)."""
+    gate = upstream.summarisers["left"] = Gate()
+    upstream.holds["left"] = asyncio.Event()
+    async with _carried(upstream, ledger, tmp_path) as (running, client):
+        asked = asyncio.create_task(_turn(client, "left", OVER))
+        await asyncio.wait_for(gate.asked.wait(), 30)
+        asked.cancel()
+        await asyncio.wait_for(_until(lambda: gate.gone), 1)
+    assert not running.events("commit")
+
+
 async def test_a_stop_abandons_what_nobody_waits_for(upstream: Scribe, ledger: Server, tmp_path: Path) -> None:
     """SIGTERM does not wait for the summary, and the upstream is told."""
     gate = upstream.summarisers["stopped"] = Gate()

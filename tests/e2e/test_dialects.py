@@ -16,6 +16,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from tests.e2e.apis import APIS, Api, Json
+from tests.e2e.listening import listening
 from tests.e2e.scribe import good
 from tests.e2e.stored import proxied
 from tests.store.servers import Server
@@ -84,13 +85,8 @@ async def serving(upstream: Upstream) -> AsyncIterator[str]:
     """The upstream on loopback; gives its base URL."""
     app = web.Application(client_max_size=1 << 28)
     app.router.add_post("/v1" + upstream.api.path.partition("?")[0], upstream.answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
+    async with listening(app) as url:
+        yield url
 
 
 async def _ask(session: ClientSession, url: str, api: Api, body: Json) -> tuple[int, Any, bytes]:

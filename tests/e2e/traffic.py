@@ -14,6 +14,8 @@ from statistics import quantiles
 import aiohttp
 from aiohttp import web
 
+from tests.e2e.listening import listening
+
 __all__ = ["KINDS", "Asked", "Traffic", "narrow", "p99"]
 
 #: The window of every model here, in tokens; `tight` refuses bodies over so many bytes all the same.
@@ -37,13 +39,8 @@ async def narrow() -> AsyncIterator[str]:
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_post("/v1/chat/completions", chat)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
+    async with listening(app) as url:
+        yield url
 
 
 def _steps(first: int, last: int, lines: int) -> list[Message]:

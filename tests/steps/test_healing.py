@@ -18,9 +18,9 @@ from proxy.steps.turn import Turn
 from proxy.store import Entry, Record
 from proxy.surfaces import Applied
 from proxy.upstream import Delivered, Overflowed, Refused
-from proxy.upstream.reply import Reply, Tail, chunks_of
+from proxy.upstream.reply import Reply, Tail
 from tests.houses import seen, turned
-from tests.phrases import ERROR_FRAME, HISTORY, OK, body, delta
+from tests.phrases import ERROR_FRAME, HISTORY, OK, body, chunks_of, delta
 
 OTHER = Verdict(kind=Kind.OTHER, rule="test")
 ENTRY = Entry(generation=1, operation="op", digest=b"", covered=1, base=0, model="m", window=0, before=9, after=1, at=0)

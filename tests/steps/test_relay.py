@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -11,7 +12,8 @@ from proxy.errors import Answer
 from proxy.steps.relay import outgoing, refusal, unreached
 from proxy.steps.report import Report
 from proxy.upstream import Delivered, ErrorKind, UpstreamError
-from proxy.upstream.reply import Reply, chunks_of
+from proxy.upstream.reply import Reply
+from tests.phrases import chunks_of
 
 HEADERS = (("X-Twice", "1"), ("X-Twice", "2"), ("Content-Length", "3"))
 
@@ -101,3 +103,18 @@ def test_an_upstream_that_cannot_be_reached_is_502_or_504(kind: ErrorKind, statu
     """Too slow is 504, all else 502; never a 500."""
     answer = unreached(UpstreamError(kind, "text"))
     assert (answer.status, answer.code) == (status, f"PROXY_UPSTREAM_{kind.upper()}")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_work_beside_a_request_ends_with_a_client_that_leaves(*, whole: bool) -> None:
+    """Where the reply was not relayed whole; else it goes on (rule 3.6)."""
+    work = asyncio.ensure_future(asyncio.sleep(60))
+    sent = outgoing(Delivered(reply=a_reply(chunks_of(b"b"), [])), Report(aside=work))
+    assert not isinstance(sent.body, bytes)
+    async for _ in sent.body:
+        if not whole:
+            break
+    await sent.aclose()
+    await asyncio.sleep(0)
+    assert work.cancelled() is not whole
+    work.cancel()

@@ -120,7 +120,7 @@ async def test_a_forced_transcript_is_looked_at_until_it_was_tried(house: House,
     assert forced(house, longer, (await seen(house, longer))[1]), "another replica"
     await house.background.close(1.0)
     assert forced(house, longer, (await seen(house, longer))[1])
-    forgotten(house, longer)
+    forgotten(house, longer, (await seen(house, longer))[1])
     await house.background.close(1.0)
     assert not forced(house, longer, (await seen(house, longer))[1])
     assert not house.forced.get(longer.conversation)

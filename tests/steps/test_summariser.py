@@ -138,7 +138,8 @@ async def test_another_upstream_s_window_is_asked_with_its_own_key(monkeypatch: 
     turn = turned(house)
     asked: list[tuple[str, str, Any]] = []
 
-    def known(upstream: Any, model: str, *, headers: Any) -> None:
+    def known(upstream: Any, model: str, *, headers: Any, tenant: str) -> None:
+        assert tenant == turn.tenant, "whose questions these are"
         asked.append((upstream.name, model, headers))
 
     monkeypatch.setattr(house.windows, "known", known)

@@ -247,7 +247,7 @@ async def test_a_watch_that_ends_is_told(
 
     store = open_store()
     await store.start()
-    monkeypatch.setattr(embedded, "_is_well", fails)
+    monkeypatch.setattr(embedded, "is_well", fails)
     await until(lambda: "background-failed" in caplog.text)
     await store.stop()
 

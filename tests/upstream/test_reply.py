@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.encodings import PART, decoder
-from proxy.upstream.reply import Reply, Tail, chunks_of
+from proxy.upstream.reply import Reply, Tail
+from tests.phrases import chunks_of
 from tests.sockets import collect
 
 
