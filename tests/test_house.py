@@ -58,13 +58,14 @@ async def test_long_texts_are_counted_in_a_thread_and_once() -> None:
 
 async def test_a_body_whose_client_left_is_not_read_any_more() -> None:
     """What waits for a thread is dropped with its request; what runs in one is waited for by nobody."""
-    reading, begun, goes_on = Reading(), threading.Semaphore(0), threading.Event()
+    reading, begun, ended, goes_on = Reading(), threading.Semaphore(0), threading.Semaphore(0), threading.Event()
     done: list[str] = []
 
     def long() -> None:
         begun.release()
         goes_on.wait(10)
         done.append(threading.current_thread().name.partition("_")[0])
+        ended.release()
 
     running = [asyncio.ensure_future(reading.run(long)) for _ in range(2)]
     for _ in running:
@@ -78,6 +79,8 @@ async def test_a_body_whose_client_left_is_not_read_any_more() -> None:
     await asyncio.sleep(0)
     goes_on.set()
     await last
+    for _ in running:  # nobody waits for the one whose client left: it ends all the same
+        assert await asyncio.to_thread(ended.acquire, timeout=10)
     assert sorted(done) == ["read", "read", "stayed"]
     reading.close()
 
