@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
+from proxy.store import keys
 from proxy.store.binary import find_server
 from tests.compaction.ledgers import Accidental
 from tests.store.servers import Server
@@ -44,11 +45,18 @@ def wait_for() -> Callable[..., Awaitable[None]]:
 
 
 @pytest.fixture(scope="session")
-def valkey() -> Iterator[Server]:
-    """A real Valkey for the session: empty at start, nothing on disk. Tests that share it keep apart by their keys."""
+def valkey_server() -> Iterator[Server]:
+    """A real Valkey for the session: empty at start, nothing on disk."""
     server = Server(find_server())
     yield server
     server.stop()
+
+
+@pytest.fixture
+def valkey(valkey_server: Server) -> Server:
+    """The session's Valkey, claimed by no secret yet. Tests that share it keep apart by their conversations."""
+    valkey_server.client().delete(keys.SECRET)
+    return valkey_server
 
 
 @pytest.fixture
