@@ -5,6 +5,7 @@ CLIENTS := .venv-clients
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UPSTREAM ?= http://127.0.0.1:8080/v1
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 LOCK := --upgrade --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-header --quiet
 .DEFAULT_GOAL := help
 
@@ -22,7 +23,7 @@ serve: $(VENV)/.run ## run the proxy before UPSTREAM (default http://127.0.0.1:8
 
 .PHONY: test
 test: $(VENV)/.dev ## the tests
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PARALLEL)
 
 .PHONY: check
 check: lint test ## everything but the slow tests

@@ -118,7 +118,7 @@ async def test_our_own_headers_stay_here_and_the_operators_replace_the_clients()
 
 async def test_a_projection_is_sent_as_identity_and_the_client_s_bytes_as_they_came() -> None:
     """A compressed body is read; what replaces it has neither its coding nor its length."""
-    zipped = gzip.compress(LONG)
+    zipped = gzip.compress(LONG, mtime=0)
     turn = turned(furnished(), zipped, ("Content-Encoding", "gzip"), ("Content-Length", str(len(zipped))))
     assert turn.transcript.body == LONG
     assert turn.call(None) is turn.passage.call
@@ -136,7 +136,7 @@ QWEN = b'{"model":"qwen-3","input":"hi"}'
     [
         ("/v1/responses", QWEN, (), "local"),
         ("/v1/messages", QWEN, (), "local"),
-        ("/v1/messages", gzip.compress(QWEN), (("Content-Encoding", "gzip"),), "local"),
+        ("/v1/messages", gzip.compress(QWEN, mtime=0), (("Content-Encoding", "gzip"),), "local"),
         ("/v1/chat/completions", QWEN, (), "local"),
         ("/v1/chat/completions", LONG.replace(b'"m"', b'"qwen-3"'), (), "local"),
         ("/v1/responses", QWEN, (("Content-Encoding", "unheard-of"),), "first"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 async def test_an_answer_is_whole_and_decoded(calling: Calling) -> None:
     """Status, headers and body."""
-    raw = reply(gzip.compress(b"[1]"), status="404 X", headers=b"Content-Encoding: gzip\r\n")
+    raw = reply(gzip.compress(b"[1]", mtime=0), status="404 X", headers=b"Content-Encoding: gzip\r\n")
     async with raw_upstream(raw, keep=True) as up, calling() as client:
         for _ in range(2):
             answer = await client.ask(Call(upstream="a", method="GET", url=up.url + "/v1/models"), within=5)
@@ -47,7 +47,7 @@ async def test_time_is_bounded(calling: Calling) -> None:
     "raw",
     [
         reply(bytes(2000)),
-        reply(gzip.compress(bytes(2000)), headers=b"Content-Encoding: gzip\r\n"),
+        reply(gzip.compress(bytes(2000), mtime=0), headers=b"Content-Encoding: gzip\r\n"),
         reply(b"x", headers=b"Content-Encoding: exi\r\n"),
     ],
 )
