@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["IDENTIFIER", "REFUSAL", "SENTENCE", "STANCE", "TROUBLE", "is_order", "weight"]
+__all__ = ["IDENTIFIER", "POINTER", "REFUSAL", "SENTENCE", "STANCE", "TROUBLE", "is_order", "weight"]
 
 _ORDERS = {
     "English": "always|never|must(?:n['’]t)?|do not|don['’]?t|shall not|should(?:n['’]t)?|only|make sure|ensure|avoid"
@@ -37,6 +37,30 @@ _ORDERS_INSIDE = {
     "Arabic": "دائما|دائمًا|أبدا|أبدًا|يجب|ممنوع",
     "Hindi": "हमेशा|कभी|ज़रूर|अवश्य",
 }
+#: "No new dependencies." orders, "No luck so far." and "No tests failed." tell: what follows the word decides.
+_TOLD = (
+    "problems?|worr(?:y|ies)|ideas?|luck|need|doubt|thanks?|way|one|matter|clue|rush|hurry|difference|longer|such|errors?"
+    "|failures?|output|response|answer|result|reason|surprise|wonder|big|i|it|that|this|the|we|you|they|there|but|and"
+    "|not|still|what|why|how"
+)
+_TOLD_OF = r"\w+ed|\w+en|found|left|made|was|were|is|are|has|have|had|do|does|did|can|could|will|would"
+_WHERE = (
+    "in|into|on|inside|outside|without|to|from|for|at|by|before|after|between|unless|except|or|and|anywhere|please|ever"
+    "|allowed|whatsoever"
+)
+_NOTHING = re.compile(
+    rf"\Ano (?!(?:{_TOLD})\b)[\w'’-]+(?: (?!(?:{_TOLD_OF})\b)[\w'’-]+)?,?(?: (?:{_WHERE})\b.*)?[.!]?\Z"
+)
+_LONGEST_NO = 400
+#: Words by which a sentence speaks of the one before.
+_POINTERS = {
+    "English": "it|its|this|that|these|those|them|they|otherwise|instead|there|both|either|neither",
+    "German": "es|das|dies|diese[nmrs]?|davon|damit|dort|sonst|stattdessen|beide",
+    "French": "cela|ça|celui-ci|celle-ci|sinon|y|les deux",
+    "Spanish": "esto|eso|ello|ambos",
+    "Russian": "это|этого|его|её|их|иначе|там",
+}
+_POINTERS_INSIDE = "它|这|那|该|其|否则|這|それ|これ|あれ|그것|이것|저것"
 _REFUSALS = {
     "English": r"(?:i['’]?m|i am) (?:(?:very|so|really) )?(?:sorry|unable|not able)|sorry\b|i (?:can['’]?t|can ?not"
     "|won['’]?t|will not|must decline)|as an ai\\b|unfortunately,? i|i apologi[sz]e",
@@ -71,6 +95,8 @@ def _whole_words(alternatives: str) -> re.Pattern[str]:
 
 
 _ORDER = _whole_words("|".join(_ORDERS.values()))
+#: Whether a sentence speaks of the one before it.
+POINTER = re.compile(rf"\b(?:{'|'.join(_POINTERS.values())})\b|{_POINTERS_INSIDE}", re.IGNORECASE)
 _ORDER_INSIDE = re.compile("|".join(_ORDERS_INSIDE.values()))
 _WEIGHTY_WORD = _whole_words("|".join(_WEIGHTY.values()))
 _WEIGHTY_PART = re.compile(_WEIGHTY_INSIDE)
@@ -109,7 +135,8 @@ IDENTIFIER = re.compile(r"`[^`\n]+`|\b\w+(?:[_./:]\w+)+\b|\b[0-9a-f]{7,40}\b|#\d
 
 def is_order(sentence: str) -> bool:
     """Whether a sentence of a user orders something for good."""
-    return _ORDER.search(sentence.lower()) is not None or _ORDER_INSIDE.search(sentence) is not None
+    lower = sentence.lower()
+    return bool(_ORDER.search(lower) or _ORDER_INSIDE.search(sentence) or _NOTHING.match(lower[:_LONGEST_NO]))
 
 
 def weight(sentence: str) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from proxy.compaction.elision import Count, fit
-from proxy.compaction.lexicon import SENTENCE, STANCE, is_order
+from proxy.compaction.lexicon import POINTER, SENTENCE, STANCE, is_order
 
 __all__ = ["Pins", "fitted", "newest_within", "pins", "rule_sentences"]
 
@@ -63,13 +63,27 @@ def pins(texts: Sequence[str], *, before: Pins, patterns: Sequence[str], newest_
 
 
 def rule_sentences(text: str, patterns: Sequence[str] = ()) -> Iterator[str]:
-    """The sentences of a user's text that order something for good; code blocks are not read."""
+    """The sentences of a user's text that order something for good; code blocks are not read.
+
+    One that speaks of the sentence before it in its paragraph ("The API is frozen. Never change it.") brings that one.
+    """
     wanted = [_compiled(pattern) for pattern in patterns]
     ends = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
-    for sentence in SENTENCE.split(_FENCED.sub("\n", ends)):
-        bare = _BULLET.sub("", sentence).strip()
-        if (is_order(bare) or any(one.search(bare[:_SHOWN]) for one in wanted)) and _says_something(bare):
-            yield bare
+    for line in _FENCED.sub("\n", ends).splitlines():
+        before = ""
+        for sentence in SENTENCE.split(line):
+            bare = _BULLET.sub("", sentence).strip()
+            if (is_order(bare) or any(one.search(bare[:_SHOWN]) for one in wanted)) and _says_something(bare):
+                yield _with_what_it_means(bare, before)
+                before = ""  # it is a rule already
+            else:
+                before = bare
+
+
+def _with_what_it_means(rule: str, before: str) -> str:
+    """A rule behind the sentence it speaks of, where the two are short enough for one rule."""
+    both = f"{before} {rule}"
+    return both if before and len(both) <= _LONGEST_RULE and POINTER.search(rule) else rule
 
 
 def newest_within(texts: Sequence[str], budget: int, count: Count, *, each: int | None = None) -> tuple[str, ...]:

@@ -9,6 +9,9 @@ import pytest
 from proxy.compaction.lexicon import REFUSAL, is_order, weight
 
 ORDERS = [
+    "No new dependencies.",
+    "No emojis in commit messages, please",
+    "No force pushes to main!",
     "Always run the tests.",
     "Don't touch vendor/.",
     "Du darfst nicht committen.",
@@ -27,7 +30,19 @@ ORDERS = [
     "يجب أن تكتب الاختبارات",
     "हमेशा हिंदी में जवाब दें",
 ]
-TALK = ["What does this function do?", "Here is the log.", "Danke, das sieht gut aus.", "看一下这个文件", "continue"]
+TALK = [
+    "No problem.",
+    "No tests failed after that, and no file is left to do",
+    "No idea what it does.",
+    "No luck with that so far.",
+    "No errors now.",
+    "no",
+    "What does this function do?",
+    "Here is the log.",
+    "Danke, das sieht gut aus.",
+    "看一下这个文件",
+    "continue",
+]
 REFUSALS = [
     "I'm sorry, but I can't help with that.",
     "I cannot summarize",

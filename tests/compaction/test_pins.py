@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,24 @@ def test_rule_sentences_are_taken_whole_from_where_they_stand() -> None:
     """Sentence by sentence and bullet by bullet, code blocks left out."""
     text = "Hi there. Never push to main! And:\n- always run `make check`\n```\nyou must obey\n```\nThe end."
     assert [*rule_sentences(text)] == ["Never push to main!", "always run `make check`"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("The API is frozen. Never change it.", ["The API is frozen. Never change it."]),
+        ("Die API ist eingefroren. Ändere das nie.", ["Die API ist eingefroren. Ändere das nie."]),
+        ("旧接口已经冻结。不要改它。", ["旧接口已经冻结。 不要改它。"]),
+        ("- The API is frozen. Never change it.\n- Add tests.", ["The API is frozen. Never change it."]),
+        ("The API is frozen.\nNever change it.", ["Never change it."]),
+        ("Never push to main. It must stay green.", ["Never push to main.", "It must stay green."]),
+        ("I like tea. Always run the tests.", ["Always run the tests."]),
+        (f"{'A log. ' * 80}{'w' * 400}. Never do that.", ["Never do that."]),
+    ],
+)
+def test_a_rule_brings_the_sentence_it_speaks_of(text: str, rules: list[str]) -> None:
+    """Of the same paragraph, where that is no rule itself and the two are short enough."""
+    assert list(rule_sentences(text)) == rules
 
 
 def test_one_word_is_no_rule_but_one_sentence_without_spaces_is() -> None:
