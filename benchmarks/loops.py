@@ -86,6 +86,7 @@ SCENARIOS = (
         histories=growing,
         calls=0,
         commits=40,
+        streak=3,
         warns=("cannot-pack",),
         curable=False,
     ),
