@@ -1,4 +1,4 @@
-"""What the benchmarks claim of every session holds: quick runs of both, as benchmarks/README.md has them.
+"""What the benchmarks claim of every session holds: quick runs of them, as benchmarks/README.md has them.
 
 Run with `-s` to see their figures.
 """
@@ -16,13 +16,15 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("script", ["fidelity", "cost"])
-async def test_every_claim_of_a_benchmark_holds_in_its_quick_run(script: str) -> None:
-    """It ends with 0: task, rules, words, paths, projections and prefixes; prices, loops and waits in their bounds."""
+@pytest.mark.parametrize(
+    ("script", "options"), [("fidelity", ["--quick"]), ("cost", ["--quick"]), ("alternatives", ["--only", "carryon"])]
+)
+async def test_every_claim_of_a_benchmark_holds_in_its_quick_run(script: str, options: list[str]) -> None:
+    """It ends with 0: task, rules, words, paths, projections and prefixes; prices, loops and waits; what others lose."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         f"benchmarks/{script}.py",
-        "--quick",
+        *options,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
