@@ -48,7 +48,7 @@ def _awecompress(home: Path, port: int, upstream: str, threshold: int) -> list[s
 PROGRAMS = (
     Program(
         name="Carryon",
-        command=lambda home, port, upstream, _: [
+        command=lambda _home, port, upstream, _threshold: [
             *(sys.executable, "-m", "proxy.cli", "serve", "--upstream", f"{upstream}/v1", "--port", str(port)),
         ],
         environment=lambda home, _port, _upstream, threshold: {

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
     ("script", "options"), [("fidelity", ["--quick"]), ("cost", ["--quick"]), ("alternatives", ["--only", "carryon"])]
 )
 async def test_every_claim_of_a_benchmark_holds_in_its_quick_run(script: str, options: list[str]) -> None:
-    """It ends with 0: task, rules, words, paths, projections and prefixes; prices, loops and waits; what others lose."""
+    """It ends with 0: task, rules, words, paths, projections and prefixes; prices, loops, waits; what others lose."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         f"benchmarks/{script}.py",
