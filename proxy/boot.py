@@ -32,7 +32,7 @@ from proxy.upstream import Bounds, Call, Peer, UpstreamError
 from proxy.upstream.client import Client
 from proxy.windows import Ask, Windows
 
-__all__ = ["opened", "state_dir"]
+__all__ = ["opened", "secret_of", "state_dir", "stored"]
 
 _BACKGROUND_WAIT = 2.0
 _ASK_WAIT = 10.0
@@ -48,12 +48,29 @@ def state_dir(settings: Settings) -> Path:
 async def opened(settings: Settings) -> AsyncIterator[House]:
     """Start store and doors; yields the house. Raises `ConfigError` or `StoreConfigError` where that cannot be done."""
     compactor = _compactor(settings.compactor)
+    async with _server(settings) as (url, secret), _furnished(settings, url, secret, compactor) as house:
+        yield house
+
+
+@asynccontextmanager
+async def stored(settings: Settings) -> AsyncIterator[RedisLedger]:
+    """Open the store that `serve` uses, and nothing else: for commands. Raises as `opened` does."""
+    async with _server(settings) as (url, secret):
+        ledger = _ledger(settings, url, secret)
+        try:
+            await ledger.start()
+            yield ledger
+        finally:
+            await ledger.close()
+
+
+@asynccontextmanager
+async def _server(settings: Settings) -> AsyncIterator[tuple[str, bytes]]:
+    """Yield the URL of the store's server, our own where none is named, and the secret."""
     store = None if settings.redis.url else EmbeddedStore(state_dir(settings))
     try:
         url = settings.redis.url.get_secret_value() if settings.redis.url else await _started(store)
-        secret = _secret(settings)
-        async with _furnished(settings, url, secret, compactor) as house:
-            yield house
+        yield url, secret_of(settings)
     finally:
         if store is not None:
             await store.stop()
@@ -114,7 +131,7 @@ def _ledger(settings: Settings, url: str, secret: bytes) -> RedisLedger:
     )
 
 
-def _secret(settings: Settings) -> bytes:
+def secret_of(settings: Settings) -> bytes:
     """Return the configured secret, else one made once beside the embedded store."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()

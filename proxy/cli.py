@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
 import typer
 
 from proxy import __version__, events
-from proxy.errors import ConfigError, Mistake
+from proxy.commands import records
+from proxy.errors import ConfigError, Mistake, WrongError
 from proxy.store import StoreConfigError
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def main() -> None:
         app(prog_name="carryon")
     except (ConfigError, StoreConfigError) as error:
         _stop(str(error), 2)
+    except WrongError as error:
+        _stop(str(error), 1)
 
 
 @app.callback(invoke_without_command=True)
@@ -199,6 +202,11 @@ def classify(
     typer.echo(_json(found) if as_json else shown(found))
 
 
+app.command(epilog=records.INSPECT)(records.inspect)
+app.command(epilog=records.EXPORT)(records.export)
+app.command(epilog=records.FORGET)(records.forget)
+
+
 def _later(name: str) -> None:
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -207,7 +215,7 @@ def _later(name: str) -> None:
         _stop(f"{name}: not in this version\n  cure: carryon --help lists the commands of this version", 2)
 
 
-for _name in ("doctor", "inspect", "export", "forget"):
+for _name in ("doctor",):
     _later(_name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-__all__ = ["STATUSES", "Answer", "ConfigError", "Mistake"]
+__all__ = ["STATUSES", "Answer", "ConfigError", "Mistake", "WrongError"]
 
 #: Mistakes that are spelled out; nobody reads hundreds.
 _SHOWN = 20
@@ -73,6 +73,14 @@ class ConfigError(Exception):
     def cure(self) -> str:
         """How to mend the first mistake."""
         return self.mistakes[0].cure
+
+
+class WrongError(Exception):
+    """What a command was asked for is not so: it ends with 1."""
+
+    def __init__(self, message: str, cure: str) -> None:
+        """Take both in small letters, without a final stop; `cure` is an order."""
+        super().__init__(f"{_printable(message)}\n  cure: {_printable(cure)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

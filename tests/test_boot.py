@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.boot import _asking, _secret, opened, state_dir
+from proxy.boot import _asking, opened, secret_of, state_dir, stored
 from proxy.compaction.job import Job
 from proxy.errors import ConfigError
 from proxy.house import policies
@@ -18,6 +18,7 @@ from proxy.upstream import Answered, Call, UpstreamError
 from proxy.windows import Windows
 from tests.houses import seen, turned
 from tests.phrases import LONG
+from tests.shelf import body, shelve
 from tests.sockets import raw_upstream, reply
 from tests.store.servers import Server
 
@@ -73,14 +74,28 @@ def test_processes_that_start_together_make_one_secret(tmp_path: Path) -> None:
 
 
 def _made(place: Path) -> bytes:
-    return _secret(Settings.model_validate({"state_dir": str(place)}))
+    return secret_of(Settings.model_validate({"state_dir": str(place)}))
 
 
 def test_an_empty_secret_is_refused_with_its_cure(tmp_path: Path) -> None:
     """It would be the same for everybody."""
     (tmp_path / "secret").touch()
     with pytest.raises(ConfigError, match="empty"):
-        _secret(Settings.model_validate({"state_dir": str(tmp_path)}))
+        secret_of(Settings.model_validate({"state_dir": str(tmp_path)}))
+
+
+async def test_a_command_opens_the_same_store_and_nothing_else(tmp_path: Path) -> None:
+    """Beside a house and alone; what the one has written the other reads."""
+    settings = Settings.model_validate({"state_dir": str(tmp_path / "state"), "redis": {"timeout": "2s"}})
+    name = f"{'a' * 32}.{'1' * 32}"
+    async with opened(settings) as house:
+        await shelve(house.ledger, name, body(4))  # type: ignore[arg-type]
+        async with stored(settings) as beside:
+            assert (await beside.load(name)).generation == 1
+        assert (await house.ledger.load(name)).generation == 1
+    async with stored(settings) as alone:
+        assert (await alone.load(name)).generation == 1
+    assert not (tmp_path / "state" / "store" / "valkey.pid").exists()
 
 
 async def test_an_unknown_compactor_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.errors import Answer, ConfigError, Mistake
+from proxy.errors import Answer, ConfigError, Mistake, WrongError
 
 
 def test_a_configuration_error_is_one_readable_block() -> None:
@@ -61,3 +61,8 @@ def test_a_configuration_error_stays_a_block_whatever_was_written() -> None:
     lines = str(ConfigError(*[odd] * 25)).split("\n")
     assert (len(lines), lines[-1]) == (41, "and 5 more; mend these first")
     assert str(ConfigError(*[odd] * 20)).count("\n") == 39
+
+
+def test_what_is_not_so_is_told_with_what_to_do_and_moves_no_terminal() -> None:
+    """As mistakes in the configuration are."""
+    assert str(WrongError("no conversation \x1b[2J", "look")) == "no conversation �[2J\n  cure: look"

@@ -13,6 +13,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from proxy import __version__, events
+from proxy.admin.api import Api
+from proxy.admin.door import Door
+from proxy.admin.guard import Guard
+from proxy.admin.probes import Ready
 from proxy.boot import opened, state_dir
 from proxy.errors import ConfigError, Mistake
 from proxy.exchange import exchange
@@ -81,6 +85,7 @@ async def _served(settings: Settings, source: str, say: Say) -> bool:
         server = Server(
             partial(exchange, house),
             bounds(settings),
+            admin=partial(_admin, house),
             degraded=lambda: ("redis",) if house.ledger.away else (),
             on_fault=lambda: house.fault("the door"),
         )
@@ -92,6 +97,12 @@ async def _served(settings: Settings, source: str, say: Say) -> bool:
                 say(line)
 
         return await server.run(begin, waiting=lambda count, which: say(_waiting(settings, count, which)))
+
+
+def _admin(house: House, ready: Ready) -> Door:
+    """Make what answers on the admin listener."""
+    admin = house.settings.admin
+    return Door(ready, guard=Guard.of(admin), inside=Api(house.ledger, show_text=admin.show_text))
 
 
 def on_signals(act: Callable[[], object], *signals: signal.Signals) -> None:
@@ -163,13 +174,14 @@ def _found(settings: Settings, source: str, house: House, port: int, admin: int)
     upstreams = ", ".join(f"{known.name} = {known.base_url}" for known in house.upstreams)
     unnamed = "" if "upstreams" in settings.model_fields_set else " (default; --upstream changes it)"
     taken = f" ({settings.admin.port} is taken)" if settings.admin.port not in {0, admin} else ""
+    closed = " (the API beside them is closed: set admin.token)" if Guard.of(settings.admin).closed else ""
     return [
         f"carryon {__version__}",
         f"  settings   {source}",
         f"  upstreams  {upstreams}{unnamed}",
         f"  window     {_windows(settings)}",
         f"  store      {store}",
-        f"  probes     http://{_shown(settings.admin.host)}:{admin}/readyz{taken}",
+        f"  probes     http://{_shown(settings.admin.host)}:{admin}/readyz{taken}{closed}",
         f"  ready      export OPENAI_BASE_URL=http://{_shown(settings.listen.host)}:{port}/v1",
     ]
 

@@ -2,7 +2,7 @@
 
 `connection` is the protocol (time-outs and faults before there is a request), `intake` turns a
 request into an `Incoming`, `outlet` puts an `Outgoing` on the wire, `handler` is the one path
-between them, `lifecycle` starts, drains and stops, `probes` answers on the admin listener.
+between them, `lifecycle` starts, drains and stops. What the admin listener answers is `proxy.admin`.
 """
 
 from __future__ import annotations

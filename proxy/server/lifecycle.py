@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from proxy.admin.door import Door
+from proxy.admin.probes import NOWHERE, Ready
 from proxy.server.connection import Listener
 from proxy.server.handler import Exchange, Handler
-from proxy.server.probes import NO_PROBE, Probes
 
 if TYPE_CHECKING:
     from proxy.server import ServerBounds
@@ -32,6 +33,7 @@ ECHO = 0.5
 class Server:
     """The client listener and, beside it, the admin listener. Must be made inside a running loop.
 
+    `admin` makes what answers on the admin listener, probes alone if not given; it is told who knows what is ready.
     `degraded` names what works only in part (for `/readyz`); `on_fault` counts failures of our own.
     """
 
@@ -40,7 +42,7 @@ class Server:
         exchange: Exchange,
         bounds: ServerBounds,
         *,
-        admin: Exchange | None = None,
+        admin: Callable[[Ready], Exchange] = Door,
         degraded: Callable[[], tuple[str, ...]] = tuple,
         on_fault: Callable[[], None] = lambda: None,
     ) -> None:
@@ -49,8 +51,7 @@ class Server:
         self._handler = Handler(exchange, bounds, on_fault)
         self._listener = Listener(self._handler, bounds)
         self._runner = web.ServerRunner(self._listener, shutdown_timeout=1.0)
-        probes = admin or Probes(self.readiness)
-        beside = Handler(probes, bounds, on_fault, nowhere=NO_PROBE)
+        beside = Handler(admin(self.readiness), bounds, on_fault, nowhere=NOWHERE)
         self._admin = web.ServerRunner(Listener(beside, bounds), shutdown_timeout=1.0)
         self.draining = False
 

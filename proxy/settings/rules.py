@@ -67,13 +67,6 @@ def _lacking(settings: Settings) -> Iterator[Wrong]:
     if settings.listen.workers > 1:
         cure = "write 1, and run more replicas"
         yield Wrong(at=("listen", "workers"), message=f"more than one {_LACKING}", cure=cure)
-    for name, cure in (
-        ("token", "remove it, and keep the admin listener on loopback"),
-        ("hosts", "remove it"),
-        ("show_text", "remove it"),
-    ):
-        if getattr(settings.admin, name) not in (None, (), False):
-            yield Wrong(at=("admin", name), message=_LACKING, cure=cure)
     if settings.encryption_keys:
         cure = "remove it; what is stored is not sealed in this version"
         yield Wrong(at=("encryption_keys",), message=_LACKING, cure=cure)
@@ -114,9 +107,12 @@ def _ttl(settings: Settings) -> Iterator[Wrong]:
 
 
 def _secret(settings: Settings) -> Iterator[Wrong]:
-    if settings.secret is not None and len(settings.secret.get_secret_value()) < 16:
-        cure = "make one with `openssl rand -hex 32`"
-        yield Wrong(at=("secret",), message="is shorter than 16 characters", cure=cure)
+    cure, token = "make one with `openssl rand -hex 32`", settings.admin.token
+    for at, given in ((("secret",), settings.secret), (("admin", "token"), token)):
+        if given is not None and len(given.get_secret_value()) < 16:
+            yield Wrong(at=at, message="is shorter than 16 characters", cure=cure)
+    if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token.get_secret_value()):
+        yield Wrong(at=("admin", "token"), message="holds a sign that no header can carry, or a space", cure=cure)
 
 
 def _tenant(settings: Settings) -> Iterator[Wrong]:

@@ -22,7 +22,7 @@ from pydantic import (
 
 from proxy.settings.patterns import regex
 from proxy.settings.units import Duration, FilePath, HeaderName, Secret, Size, fault
-from proxy.settings.urls import base_url, host, proxy_url, redis_url
+from proxy.settings.urls import base_url, host, host_name, proxy_url, redis_url
 
 __all__ = [
     "Admin",
@@ -100,12 +100,12 @@ class Listen(Shape):
 
 
 class Admin(Shape):
-    """The door for operators: probes."""
+    """The door for operators (rule 13.4): probes, metrics, and what is stored. `hosts` are further names of it."""
 
     host: Host = "127.0.0.1"
     port: Port = 8788
     token: Secret | None = None
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Annotated[str, BeforeValidator(host_name)], ...] = ()
     show_text: bool = False
 
 

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from proxy.settings.units import fault
 
-__all__ = ["base_url", "host", "is_host", "proxy_url", "redis_url"]
+__all__ = ["base_url", "host", "host_name", "is_host", "proxy_url", "redis_url"]
 
 #: What clients append to a base URL: one that ends so would have it twice.
 _ENDPOINT = re.compile(r"/(?:chat/completions|responses|messages|models|embeddings)$")
@@ -34,6 +34,15 @@ def host(value: object) -> object:
     if isinstance(value, str) and not is_host(value):
         raise fault(
             "is neither an address nor a name", "write an address such as 127.0.0.1; the port has a key of its own"
+        )
+    return value
+
+
+def host_name(value: object) -> object:
+    """Return a name or an address by which a listener is asked for, as a `Host` header has it without its port."""
+    if isinstance(value, str) and not is_host(value):
+        raise fault(
+            "is neither a name nor an address", "write the name alone, without scheme and port: admin.example.com"
         )
     return value
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proxy.store.lanes import Lanes
+
+if TYPE_CHECKING:
+    from proxy.store.catalogue import Catalogue
 
 __all__ = ["Commit", "Entry", "Learned", "Ledger", "Record", "Records", "StoreConfigError", "StoreError"]
 
@@ -129,6 +132,11 @@ class Ledger(Records, Protocol):
     @property
     def away(self) -> bool:
         """Whether the store failed at the start, or several calls in a row, and has not answered since (rule 5.9)."""
+        ...
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is stored of all conversations. What is forgotten there, this process forgets at once."""
         ...
 
     async def start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 __all__ = ["Bounded"]
@@ -47,3 +48,8 @@ class Bounded(Generic[K, V]):
         held = self._held.pop(key, None)
         if held is not None:
             self.weight -= held[1]
+
+    def drop_each(self, goes: Callable[[K], bool]) -> None:
+        """Forget every key of which this is so. It looks at all of them."""
+        for key in [key for key in self._held if goes(key)]:
+            self.drop(key)

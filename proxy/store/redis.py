@@ -11,6 +11,7 @@ from typing import Any
 from proxy.core.meter import CALIBRATION_RANGE
 from proxy.store import Commit, Entry, Learned, Record, StoreConfigError, blob, durability, index, keys, replies
 from proxy.store.bounded import Bounded
+from proxy.store.catalogue import Catalogue
 from proxy.store.contact import REFRESH, Contact, Terms, answered, fingerprint, milliseconds
 from proxy.store.keys import Keys
 from proxy.store.lanes import Lanes
@@ -69,6 +70,7 @@ class RedisLedger:
         self._contact = Contact(url, self._terms, clock=clock)
         self._clock = clock
         self.lanes = Lanes()
+        self.catalogue = Catalogue(self._contact, self._forget)
         self._surfaces: Bounded[tuple[str, str, int, str], bytes] = Bounded(surface_bytes)
         self._records: Bounded[str, tuple[replies.Loaded, Record]] = Bounded(REMEMBERED_ENTRIES)
         self._refreshed: Bounded[tuple[str, str], float] = Bounded(REMEMBERED_REFRESHES)
@@ -201,11 +203,16 @@ class RedisLedger:
         if held is not None and held[0][:5] == reply[:5]:
             return held[1]
         record = replies.record(reply)
-        if record.epoch is None:
-            self._records.drop(conversation)
-        else:
+        if held is not None and held[1].epoch != record.epoch:  # it was forgotten, expired or lost
+            self._forget(conversation)
+        if record.epoch is not None:
             self._records.put(conversation, (reply, record), 1 + len(record.entries))
         return record
+
+    def _forget(self, conversation: str) -> None:
+        """Hold nothing more of a conversation that is not stored any more: neither its record nor a surface."""
+        self._records.drop(conversation)
+        self._surfaces.drop_each(lambda name: name[0] == conversation)
 
     def _touch(self, names: Keys) -> Command:
         return TOUCH((names.record, names.marks), self._ttl, self._refresh_below)

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from proxy.core.meter import CALIBRATION_RANGE
 from proxy.store import Commit, Learned, Record, index
 
-__all__ = ["Loaded", "calibration", "commit", "learned", "limit", "loaded", "record", "stored", "taken"]
+__all__ = ["Loaded", "calibration", "commit", "learned", "limit", "loaded", "record", "scanned", "stored", "taken"]
 
 #: Epoch, generation, index, marks, notes, milliseconds until the record expires; see `lua/load.lua`.
 Loaded = list[Any]
@@ -66,6 +66,16 @@ def stored(reply: object) -> tuple[bytes | None, bytes | None]:
     if not isinstance(reply, list) or len(reply) != 2 or not all(v is None or isinstance(v, bytes) for v in reply):
         raise _ShapeError("a surface was answered with something else")
     return reply[0], reply[1]
+
+
+def scanned(reply: object) -> tuple[str, list[bytes]]:
+    """Return the cursor and the keys of one step of a SCAN; raise ValueError where it is something else."""
+    if not isinstance(reply, list) or len(reply) != 2 or not isinstance(reply[1], list):
+        raise _ShapeError("a walk was answered with something else")
+    cursor, found = reply
+    if not isinstance(cursor, bytes) or not all(isinstance(key, bytes) for key in found):
+        raise _ShapeError("a walk was answered with values of other types")
+    return cursor.decode("ascii", "replace"), found
 
 
 def commit(reply: object) -> Commit:

@@ -264,6 +264,31 @@ def test_redis_away_is_ready_but_degraded(tmp_path: Path) -> None:
         assert asked(admin) == {"status": "ready", "degraded": ["redis"]}
 
 
+def test_off_loopback_what_is_stored_is_shown_to_who_knows_the_token(tmp_path: Path) -> None:
+    """Without one in the configuration to nobody, and the start says so; probes are for all."""
+    token = "a-token-of-some-length"
+    for known, told in ((token, {"": 401, token: 200}), ("", {"": 403, token: 403})):
+        environ = {
+            **at(tmp_path),
+            "CARRYON_ADMIN__HOST": "0.0.0.0",
+            **({"CARRYON_ADMIN__TOKEN": known} if known else {}),
+        }
+        with running(*served(), log=tmp_path / "log", environ=environ) as carryon:
+            carryon.ready()
+            (admin,) = re.findall(r"probes +(http://\S+)/readyz", carryon.said)
+            assert ("set admin.token" in carryon.said) is (known == "")
+            assert asked(f"{admin}/livez") == {"status": "alive"}
+            for shown, status in told.items():
+                request = urllib.request.Request(f"{admin}/api/conversations")  # noqa: S310 - our own address
+                request.add_header("Authorization", f"Bearer {shown}")
+                try:
+                    with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310 - our own address
+                        assert (reply.status, json.load(reply)) == (status, {"conversations": [], "cursor": None})
+                except urllib.error.HTTPError as refused:
+                    assert refused.code == status  # noqa: PT017 - both are answers
+            assert token not in carryon.said
+
+
 def asked(url: str) -> object:
     """What a probe answers."""
     with urllib.request.urlopen(url, timeout=10) as reply:  # noqa: S310 - our own address

@@ -120,7 +120,7 @@ CASES: dict[str, Case] = {
     "a section with nothing in it": _in("listen:\n", 1, "listen", "holds nothing", "write its keys below it"),
     "a word for a section": _in("listen: 8787\n", 1, "listen", "is not a mapping", "write a mapping"),
     "a mapping for a list": _in("models: {model: m}\n", 1, "models", "is not a list", "write a list"),
-    "a key of a later version": _in("admin: {token: abc}\n", 1, "admin.token", "not in this version", "loopback"),
+    "a token that can be guessed": _in("admin: {token: abc}\n", 1, "admin.token", "shorter than 16", "openssl"),
     "sealing, later": _in(f"encryption_keys: [{SECRET}]\n", 1, "encryption_keys", "not in this version", "sealed"),
     "workers, later": _in("listen: {workers: 4}\n", 1, "listen.workers", "not in this version", "more replicas"),
     # --- values ---

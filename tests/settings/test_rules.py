@@ -152,3 +152,11 @@ def test_client_keys_guard_an_upstream_with_a_key() -> None:
     own, lent = {"base_url": "http://a"}, {"base_url": "http://b", "api_key": "k"}
     assert _keys(client_keys=keys, upstreams={"a": own}) == ["client_keys"]
     assert _keys(client_keys=keys, upstreams={"a": own, "b": lent}) == []
+
+
+def test_a_token_for_operators_is_long_and_can_stand_in_a_header() -> None:
+    """Else it could be guessed, or nobody could show it."""
+    assert _keys(admin={"token": "x" * 16, "hosts": ["admin.example"], "show_text": True, "host": "0.0.0.0"}) == []
+    assert _keys(admin={"token": "x" * 15}) == ["admin.token"]
+    for token in ("x" * 16 + "\n", "with a space in it", "x" * 16 + "é"):
+        assert _keys(admin={"token": token}) == ["admin.token"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic_core import PydanticCustomError
 
-from proxy.settings.urls import base_url, host, is_host, proxy_url, redis_url
+from proxy.settings.urls import base_url, host, host_name, is_host, proxy_url, redis_url
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,16 @@ def test_a_forward_proxy_is_scheme_host_and_port(text: str) -> None:
     with pytest.raises(PydanticCustomError):
         proxy_url(text)
     assert proxy_url("http://u:hunter2@proxy.example:3128") == "http://u:hunter2@proxy.example:3128"
+
+
+@pytest.mark.parametrize("text", ["admin.example.com", "localhost", "10.1.2.3", "fd00::1"])
+def test_a_listener_may_be_asked_for_by_name_or_address(text: str) -> None:
+    """As a `Host` header has it."""
+    assert host_name(text) == text
+
+
+@pytest.mark.parametrize("text", ["https://a.example", "a.example:443", "a.example/x", "*.example", "", "a b", "[::1]"])
+def test_a_name_to_be_asked_for_by_holds_nothing_else(text: str) -> None:
+    """Nothing that would never be equal to a name."""
+    with pytest.raises(Exception, match="neither a name nor an address"):
+        host_name(text)

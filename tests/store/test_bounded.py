@@ -27,3 +27,13 @@ def test_the_weights_never_exceed_the_limit() -> None:
     held.drop("a")
     held.drop("a")
     assert held.weight == 5
+
+
+def test_all_that_belong_together_are_forgotten_at_once() -> None:
+    """And give their room back."""
+    held: Bounded[tuple[str, int], int] = Bounded(10)
+    for number in range(4):
+        held.put(("ab"[number % 2], number), number, 2)
+    held.drop_each(lambda key: key[0] == "a")
+    assert [held.get((name, number)) for number, name in enumerate("abab")] == [None, 1, None, 3]
+    assert held.weight == 4

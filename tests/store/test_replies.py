@@ -38,6 +38,7 @@ def test_a_record_whose_name_or_number_makes_no_sense_is_absent(fields: tuple[by
         *((replies.stored, reply) for reply in (None, b"OK", [], [b"e"], [b"e", 1], [b"e", b"x", b"y"])),
         *((replies.commit, reply) for reply in (None, b"OK", 1, [], b"\xff")),
         *((replies.taken, reply) for reply in (None, b"OK", [])),
+        *((replies.scanned, reply) for reply in (None, [], [b"0"], [0, []], [b"0", b"x"], [b"0", [1]], [b"0", [], 1])),
         *((replies.learned, reply) for reply in ([1, None], [None, [b"x"]])),
     ],
 )
