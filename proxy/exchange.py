@@ -40,7 +40,7 @@ _INLINE, _FEW = 262_144, 2_000
 
 async def exchange(house: House, incoming: Incoming) -> Outgoing:
     """Answer one request. What goes wrong is an answer; only cancellation and our own faults after sending raise."""
-    report = Report(shown=house.settings.response_headers)
+    report = Report(shown=house.settings.response_headers, metrics=house.metrics)
     try:
         request = await _read(house, incoming)
         match request:

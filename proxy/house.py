@@ -27,6 +27,7 @@ from proxy.core.meter import Meter, parts
 from proxy.core.transcript import Envelope, Item
 from proxy.dialects import Completion, Dialect
 from proxy.learning import Learning
+from proxy.metrics import Metrics
 from proxy.policy import Policy, resolve
 from proxy.settings import Settings
 from proxy.steps.ladder import Ladder
@@ -170,6 +171,7 @@ class House:
     learning: Learning
     secret: bytes = field(repr=False)
     background: Background = field(default_factory=Background)
+    metrics: Metrics = field(default_factory=Metrics)
     measures: Measures = field(default_factory=Measures)
     reading: Reading = field(default_factory=Reading)
     ladder: Ladder = field(default_factory=Ladder)

@@ -13,6 +13,7 @@ from proxy.core.identity import opaque
 from proxy.core.surface import Provenance
 from proxy.dialects import Completion
 from proxy.message import Headers
+from proxy.metrics import Metrics
 
 __all__ = ["Report"]
 
@@ -37,6 +38,8 @@ class Report:
     began: float = field(default_factory=time.monotonic)
     #: Whether the client is told (`response_headers`).
     shown: bool = True
+    #: What counts it, where something does.
+    metrics: Metrics | None = None
 
     def denied(self, reason: str) -> None:
         """Note that an overflow is handed over, and why."""
@@ -67,7 +70,8 @@ class Report:
         return tuple(found)
 
     def log(self, status: int, *, error: str | None = None) -> None:
-        """Write the request's one line; `error` is the code of an answer of our own, which is a warning."""
+        """Write the request's one line, and count it; `error` is the code of our own answer, which is a warning."""
+        self._count(status, error)
         events.emit(
             "request",
             level=logging.WARNING if error else logging.INFO,
@@ -85,6 +89,17 @@ class Report:
             error=error,
             ms=round(1_000 * (time.monotonic() - self.began)),
         )
+
+    def _count(self, status: int, error: str | None) -> None:
+        if (counted := self.metrics) is None:
+            return
+        seconds = time.monotonic() - self.began
+        counted.request(upstream=self.upstream, action=self.action, status=status, seconds=seconds, copies=self.copies)
+        counted.about(skip=self.skip, refused=self.refused, code=error)
+        if self.raw is not None and self.sent is not None:
+            counted.tokens(self.raw, self.sent)
+        for answer in self.summaries:
+            counted.summary(*((answer.usage.prompt, answer.usage.completion) if answer.usage else (0, 0)))
 
 
 def _summary(source: Provenance) -> str:

@@ -78,6 +78,11 @@ async def _api(proxy: Carryon, conversation: str) -> None:
             assert [row["id"] for row in (await reply.json())["conversations"]] == [conversation]
         async with session.get(f"/api/conversations/{conversation}", headers={"Host": "evil.example"}) as reply:
             assert reply.status == 403
+        async with session.get("/metrics", headers={"Host": "evil.example"}) as reply:
+            told = await reply.text()
+            assert 'carryon_requests_total{action="pressure",status="2xx",upstream="default"} 1.0' in told
+            assert "carryon_store_up 1.0" in told
+            assert conversation not in told
 
 
 async def _after(state: Path, file: Path, grown: bytes, conversation: str) -> None:
