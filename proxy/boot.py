@@ -27,6 +27,7 @@ from proxy.message import Headers
 from proxy.settings import Settings
 from proxy.store.embedded import EmbeddedStore
 from proxy.store.redis import RedisLedger, fingerprint
+from proxy.store.sealing import Seals
 from proxy.tokens import count_with
 from proxy.upstream import Bounds, Call, Peer, UpstreamError
 from proxy.upstream.client import Client
@@ -128,6 +129,7 @@ def _ledger(settings: Settings, url: str, secret: bytes) -> RedisLedger:
         connect_timeout=redis.connect_timeout,
         wait_timeout=redis.wait_timeout,
         fingerprint=fingerprint(secret),
+        seals=Seals([*(key.get_secret_value().encode() for key in settings.encryption_keys), secret]),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import secrets
 import socket
 import time
@@ -15,6 +16,16 @@ from proxy.store import keys
 from proxy.store.binary import find_server
 from tests.compaction.ledgers import Accidental
 from tests.store.servers import Server
+
+
+@pytest.fixture(autouse=True)
+def unchanged_logging() -> Iterator[None]:
+    """A command that runs in this process sets up logging for the process; the next test must not find it so."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

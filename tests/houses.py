@@ -17,6 +17,7 @@ from proxy.steps.turn import Turn, read
 from proxy.store.redis import RedisLedger
 from proxy.windows import Windows
 from tests.playbook import TARGET
+from tests.store.servers import SEALS
 
 #: Nobody listens there: for tests that must not reach a store.
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -34,7 +35,7 @@ def furnished(url: str = NOWHERE, *, upstream: Any = None, compactor: Any = None
     }
     given["defaults"] = {"pressure": {"after_reply": False}, **given["defaults"]}
     made = Settings.model_validate(given)
-    ledger = RedisLedger(url, timeout=2.0, durability="memory")
+    ledger = RedisLedger(url, seals=SEALS, timeout=2.0, durability="memory")
     background = Background()
 
     resolved = policies(made)

@@ -33,7 +33,7 @@ from tests.playbook import Ask, Got, Playbook, Says, Script, Stage, World
 from tests.sockets import raw_upstream
 from tests.stages import InProcess, InProcessStage, OverSockets
 from tests.store.chaos import Chaos
-from tests.store.servers import Server
+from tests.store.servers import SEALS, Server
 
 #: Headers that frame or date a message: they may differ on the way.
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "date"})
@@ -76,8 +76,8 @@ async def _staged(
     playbook: Playbook, kind: str, server: Server, chaos: Chaos | None, stack: AsyncExitStack
 ) -> tuple[Stage, World]:
     url = chaos.url if chaos else server.url
-    ledger = RedisLedger(url, **{"timeout": 2.0, "durability": "memory", **playbook.ledger})  # type: ignore[arg-type]
-    other = RedisLedger(server.url, timeout=2.0, durability="memory")
+    ledger = RedisLedger(url, seals=SEALS, **{"timeout": 2.0, "durability": "memory", **playbook.ledger})  # type: ignore[arg-type]
+    other = RedisLedger(server.url, seals=SEALS, timeout=2.0, durability="memory")
     stack.push_async_callback(ledger.close)
     stack.push_async_callback(other.close)
     credential = f"Bearer {secrets.token_hex(8)}"

@@ -13,6 +13,7 @@ import redis
 from proxy.learning import Keys, Learning, keys
 from proxy.store import Learned
 from proxy.store.redis import RedisLedger
+from tests.store.servers import SEALS
 
 
 class Beside:
@@ -45,7 +46,7 @@ class Clock:
 @pytest.fixture
 async def ledger(valkey: Any) -> AsyncIterator[RedisLedger]:
     """A real ledger."""
-    found = RedisLedger(valkey.url, timeout=5.0, durability="memory")
+    found = RedisLedger(valkey.url, seals=SEALS, timeout=5.0, durability="memory")
     yield found
     await found.close()
 
@@ -53,7 +54,7 @@ async def ledger(valkey: Any) -> AsyncIterator[RedisLedger]:
 @pytest.fixture
 async def away() -> AsyncIterator[RedisLedger]:
     """A ledger whose store is not there."""
-    found = RedisLedger("unix:///nonexistent/socket", timeout=0.5, durability="memory")
+    found = RedisLedger("unix:///nonexistent/socket", seals=SEALS, timeout=0.5, durability="memory")
     yield found
     await found.close()
 

@@ -18,43 +18,33 @@ from proxy.admin.door import Door
 from proxy.admin.guard import Guard
 from proxy.admin.probes import Ready
 from proxy.boot import opened, state_dir
-from proxy.commands.ports import cannot_listen
+from proxy.errors import ConfigError, Mistake
 from proxy.exchange import exchange
-from proxy.house import House, destinations
+from proxy.house import House
 from proxy.server import ServerBounds
 from proxy.server.lifecycle import Server
 from proxy.settings import Settings
 
-__all__ = ["Begin", "Say", "bounds", "found", "on_signals", "run", "serve"]
+__all__ = ["bounds", "on_signals", "serve"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: Seconds that work may take to end after all else has.
 _LEFT_BEHIND = 3.0
 
+#: What may be chosen otherwise, by listener.
+_PORT = {"listen": "--port, or CARRYON_LISTEN__PORT", "admin": "CARRYON_ADMIN__PORT"}
+_HOST = {"listen": "--host, or CARRYON_LISTEN__HOST", "admin": "CARRYON_ADMIN__HOST"}
+
 Say = Callable[[str], None]
-#: Opens the listeners of a server in a house, and says so.
-Begin = Callable[[Server, House], Awaitable[None]]
 
 
 def serve(settings: Settings, source: str, say: Say) -> bool:
     """Serve until a signal; whether every request ended by itself. `source` names where the settings came from."""
-
-    async def begin(server: Server, _house: House) -> None:
-        admin = await _probing(server, settings)
-        port = await _listening(server.listen, "listen", settings.listen.host, settings.listen.port)
-        for line in found(settings, source, port, admin):
-            say(line)
-
-    return run(settings, begin, say)
-
-
-def run(settings: Settings, begin: Begin, say: Say) -> bool:
-    """Serve in this process until a signal; whether every request ended by itself."""
     whole = False
     runner = asyncio.Runner(loop_factory=_loop_factory())
     try:
-        whole = runner.run(_served(settings, begin, say))
+        whole = runner.run(_served(settings, source, say))
     except asyncio.CancelledError:  # a signal while starting: nothing listened yet
         whole = True
     finally:
@@ -82,7 +72,7 @@ def _exit(code: int) -> None:
     os._exit(code)
 
 
-async def _served(settings: Settings, begin: Begin, say: Say) -> bool:
+async def _served(settings: Settings, source: str, say: Say) -> bool:
     """Start, serve, stop.
 
     A signal ends the start as long as nothing listens, the serving afterwards; while stopping it changes nothing: the
@@ -100,10 +90,13 @@ async def _served(settings: Settings, begin: Begin, say: Say) -> bool:
             on_fault=lambda: house.fault("the door"),
         )
 
-        def waiting(count: int, which: signal.Signals) -> None:
-            say(_waiting(settings, count, which))
+        async def begin() -> None:
+            admin = await _probing(server, settings)
+            port = await _listening(server.listen, "listen", settings.listen.host, settings.listen.port)
+            for line in _found(settings, source, house, port, admin):
+                say(line)
 
-        return await server.run(partial(begin, server, house), waiting=waiting)
+        return await server.run(begin, waiting=lambda count, which: say(_waiting(settings, count, which)))
 
 
 def _admin(house: House, ready: Ready) -> Door:
@@ -135,7 +128,16 @@ async def _listening(listen: Callable[[str, int], Awaitable[int]], key: str, hos
     try:
         return await listen(host, port)
     except OSError as error:
-        raise cannot_listen(error, key, host, port) from error
+        taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        cure = (
+            f"end what listens there, or choose another port (0 takes a free one): {_PORT[key]}"
+            if taken
+            else f"choose an address of this machine: {_HOST[key]}"
+        )
+        number = error.errno or 0  # that of a name which cannot be resolved is negative
+        why = os.strerror(number) if number > 0 else error.strerror or str(error)
+        message = f"cannot listen on {host}:{port}: {why[:1].lower()}{why[1:]}"
+        raise ConfigError(Mistake(key=f"{key}.{'port' if taken else 'host'}", message=message, cure=cure)) from error
 
 
 async def _probing(server: Server, settings: Settings) -> int:
@@ -168,10 +170,10 @@ def bounds(settings: Settings) -> ServerBounds:
     )
 
 
-def found(settings: Settings, source: str, port: int, admin: int) -> list[str]:
+def _found(settings: Settings, source: str, house: House, port: int, admin: int) -> list[str]:
     """Say what an operator wants to see at start: file, upstreams, windows, store, and the line to paste."""
     store = "redis (by URL)" if settings.redis.url else f"embedded, in {state_dir(settings) / 'store'}"
-    upstreams = ", ".join(f"{known.name} = {known.base_url}" for known in destinations(settings))
+    upstreams = ", ".join(f"{known.name} = {known.base_url}" for known in house.upstreams)
     unnamed = "" if "upstreams" in settings.model_fields_set else " (default; --upstream changes it)"
     taken = f" ({settings.admin.port} is taken)" if settings.admin.port not in {0, admin} else ""
     closed = " (the API beside them is closed: set admin.token)" if Guard.of(settings.admin).closed else ""

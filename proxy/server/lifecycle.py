@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import signal
-import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -77,14 +76,6 @@ class Server:
     async def listen_admin(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Open the admin listener and return its port. Raises `OSError`."""
         return await _open(self._admin, host, port)
-
-    async def take(self, sockets: Iterable[socket.socket]) -> None:
-        """Open the client listener on sockets that are bound already. Raises `OSError`."""
-        await _taken(self._runner, sockets)
-
-    async def take_admin(self, sockets: Iterable[socket.socket]) -> None:
-        """Open the admin listener on sockets that are bound already. Raises `OSError`."""
-        await _taken(self._admin, sockets)
 
     async def drain(self) -> bool:
         """Accept no more, let every request end; False where `drain` seconds did not suffice."""
@@ -178,10 +169,3 @@ async def _open(runner: web.ServerRunner, host: str, port: int) -> int:
         await runner.setup()
     await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
     return int(runner.addresses[-1][1])
-
-
-async def _taken(runner: web.ServerRunner, sockets: Iterable[socket.socket]) -> None:
-    if runner.server is None:
-        await runner.setup()
-    for one in sockets:
-        await web.SockSite(runner, one, backlog=BACKLOG).start()

@@ -67,9 +67,6 @@ def _lacking(settings: Settings) -> Iterator[Wrong]:
     if settings.listen.workers > 1:
         cure = "write 1, and run more replicas"
         yield Wrong(at=("listen", "workers"), message=f"more than one {_LACKING}", cure=cure)
-    if settings.encryption_keys:
-        cure = "remove it; what is stored is not sealed in this version"
-        yield Wrong(at=("encryption_keys",), message=_LACKING, cure=cure)
 
 
 def _lacking_in_policies(settings: Settings) -> Iterator[Wrong]:
@@ -108,9 +105,13 @@ def _ttl(settings: Settings) -> Iterator[Wrong]:
 
 def _secret(settings: Settings) -> Iterator[Wrong]:
     cure, token = "make one with `openssl rand -hex 32`", settings.admin.token
-    for at, given in ((("secret",), settings.secret), (("admin", "token"), token)):
+    keys = [key.get_secret_value() for key in settings.encryption_keys]
+    listed = ((("encryption_keys", place), key) for place, key in enumerate(settings.encryption_keys))
+    for at, given in ((("secret",), settings.secret), (("admin", "token"), token), *listed):
         if given is not None and len(given.get_secret_value()) < 16:
             yield Wrong(at=at, message="is shorter than 16 characters", cure=cure)
+    if len(keys) != len(set(keys)):
+        yield Wrong(at=("encryption_keys",), message="names a key twice", cure="name each key once: the first seals")
     if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token.get_secret_value()):
         yield Wrong(at=("admin", "token"), message="holds a sign that no header can carry, or a space", cure=cure)
 

@@ -16,6 +16,7 @@ from proxy.store.contact import REFRESH, Contact, Terms, answered, fingerprint, 
 from proxy.store.keys import Keys
 from proxy.store.lanes import Lanes
 from proxy.store.scripts import CALIBRATION, COMMIT, LEASE, LIMIT, LOAD, MARK, NOTES, TOUCH, Command
+from proxy.store.sealing import Seals
 from proxy.store.wire import Line
 
 __all__ = ["RedisLedger", "fingerprint"]
@@ -42,7 +43,8 @@ _MARKS = {"proven": "p", "retired": "r", "applied": "a"}
 class RedisLedger:
     """Implements `proxy.store.Ledger` over one primary reached by URL (`redis://`, `rediss://`, `unix://`).
 
-    Times are seconds; `fingerprint` is that of the secret, None where nobody else can share the server.
+    Times are seconds; `seals` hold the keys of what is stored; `fingerprint` is that of the secret, None where nobody
+    else can share the server.
     Raises `StoreConfigError` for an unreadable URL or an unknown durability.
     """
 
@@ -50,6 +52,7 @@ class RedisLedger:
         self,
         url: str,
         *,
+        seals: Seals,
         ttl: float = 7 * 86_400.0,
         durability: str = "auto",
         timeout: float = 0.15,
@@ -69,6 +72,7 @@ class RedisLedger:
         )
         self._contact = Contact(url, self._terms, clock=clock)
         self._clock = clock
+        self._seals = seals
         self.lanes = Lanes()
         self.catalogue = Catalogue(self._contact, self._forget)
         self._surfaces: Bounded[tuple[str, str, int, str], bytes] = Bounded(surface_bytes)
@@ -114,7 +118,7 @@ class RedisLedger:
         stored_epoch, stored = await self._contact.one(command, wait, read=replies.stored)
         if stored is None or stored_epoch != epoch.encode():
             return None
-        found = blob.decode(stored)
+        found = blob.decode(stored, self._seals, _place(conversation, epoch, entry))
         if found is not None:
             self._surfaces.put(name, found, len(found))
         return found
@@ -124,16 +128,17 @@ class RedisLedger:
     ) -> Commit:
         """Store a replacement if the record is still as loaded (rule 5.4). A `StoreError` is ambiguous: load."""
         names = Keys.of(conversation)
+        proposed = os.urandom(16).hex()
         command = COMMIT(
             (names.record, names.marks),
             loaded.epoch or "",
             loaded.generation,
-            os.urandom(16).hex(),
+            proposed,
             index.check_operation(entry.operation),
             entry.covered,
             entry.base,
             index.pack(entry),
-            blob.encode(surface),
+            blob.encode(surface, self._seals, _place(conversation, loaded.epoch or proposed, entry)),
             self._ttl,
             *index.dropped(loaded.entries, entry.base),
         )
@@ -246,6 +251,11 @@ class RedisLedger:
             if touched == reply[:2]:
                 return reply
         return None
+
+
+def _place(conversation: str, epoch: str, entry: Entry) -> tuple[str | bytes, ...]:
+    """Where a surface lies, which its seal is bound to; the epoch as loaded, or as proposed for a new record."""
+    return Keys.of(conversation).record, epoch, entry.operation, entry.digest
 
 
 def _load(names: Keys) -> Command:

@@ -19,7 +19,7 @@ from proxy.server.lifecycle import Server as Listener
 from proxy.store.redis import RedisLedger
 from tests.shelf import SUMMARY, body, conversations, shelve
 from tests.sockets import Raw, client
-from tests.store.servers import Server
+from tests.store.servers import SEALS, Server
 
 Ask = Callable[..., Any]
 #: Nobody's.
@@ -185,7 +185,7 @@ async def test_what_is_not_there_or_not_understood_is_an_answer(
 
 async def test_a_store_that_is_away_is_503(serving: Ask) -> None:
     """And says nothing of where it is."""
-    ledger = RedisLedger("redis://:hunter2@127.0.0.1:1/0", durability="memory")
+    ledger = RedisLedger("redis://:hunter2@127.0.0.1:1/0", seals=SEALS, durability="memory")
     port = await serving(ledger)
     for request in (
         "GET /api/conversations",

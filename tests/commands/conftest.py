@@ -12,6 +12,7 @@ from proxy.settings import Settings
 from proxy.store import Record
 from proxy.store.binary import find_server
 from proxy.store.redis import RedisLedger
+from proxy.store.sealing import Seals
 from tests.shelf import shelve
 from tests.store.servers import Server
 
@@ -37,7 +38,7 @@ class Store:
         """Store one more surface of a conversation."""
 
         async def stored() -> Record:
-            ledger = RedisLedger(self.server.url, timeout=5.0, durability="memory")
+            ledger = RedisLedger(self.server.url, seals=Seals([SECRET.encode()]), timeout=5.0, durability="memory")
             try:
                 return await shelve(ledger, conversation, content, **options)  # type: ignore[arg-type]
             finally:

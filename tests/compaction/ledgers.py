@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from proxy.store import Commit, Entry, Record, StoreError
 from proxy.store.redis import RedisLedger
+from tests.store.servers import SEALS
 
 Meddling = Callable[[], Awaitable[object]]
 
@@ -15,7 +16,7 @@ class Accidental(RedisLedger):
     """Every commit and load is a real one. `before` runs before each of our commits."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, timeout=5.0, durability="memory")
+        super().__init__(url, seals=SEALS, timeout=5.0, durability="memory")
         self.before: Meddling | None = None
         self.commits = 0
         self.lose_commit = False

@@ -10,6 +10,7 @@ from proxy.dialects.chat import CHAT
 from proxy.policy import Policy, limits
 from proxy.store.redis import RedisLedger
 from proxy.store.within import Within
+from tests.store.servers import SEALS
 
 
 async def never(body: bytes, seconds: float) -> bytes | None:
@@ -20,7 +21,7 @@ async def never(body: bytes, seconds: float) -> bytes | None:
 async def test_logs_name_a_job_s_conversation_without_its_tenant() -> None:
     """And every stored surface suits it, where nobody says otherwise."""
     about = Subject(
-        ledger=Within(RedisLedger("redis://127.0.0.1:1"), 1.0, each=1.0),
+        ledger=Within(RedisLedger("redis://127.0.0.1:1", seals=SEALS), 1.0, each=1.0),
         conversation="tenant.conversation",
         dialect=CHAT,
         meter=Meter(CHAT.weigh, len),

@@ -8,6 +8,7 @@ from pathlib import Path
 from proxy.core.surface import Surface, unpack
 from proxy.store import Entry, Record
 from proxy.store.redis import RedisLedger, fingerprint
+from proxy.store.sealing import Seals
 from tests.e2e.carryon import Carryon
 from tests.store.servers import Server
 
@@ -45,7 +46,7 @@ def records(server: Server, conversation: str) -> list[str]:
 async def stored(server: Server, conversation: str) -> Stored:
     """Load the one record of a conversation."""
     (name,) = records(server, conversation)
-    ledger = RedisLedger(server.url, fingerprint=fingerprint(SECRET.encode()))
+    ledger = RedisLedger(server.url, seals=Seals([SECRET.encode()]), fingerprint=fingerprint(SECRET.encode()))
     try:
         record = await ledger.load(name, wait=5.0)
         entries = sorted(record.entries, key=lambda entry: entry.generation)

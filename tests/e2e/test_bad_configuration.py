@@ -121,7 +121,7 @@ CASES: dict[str, Case] = {
     "a word for a section": _in("listen: 8787\n", 1, "listen", "is not a mapping", "write a mapping"),
     "a mapping for a list": _in("models: {model: m}\n", 1, "models", "is not a list", "write a list"),
     "a token that can be guessed": _in("admin: {token: abc}\n", 1, "admin.token", "shorter than 16", "openssl"),
-    "sealing, later": _in(f"encryption_keys: [{SECRET}]\n", 1, "encryption_keys", "not in this version", "sealed"),
+    "a key named twice": _in(f"encryption_keys: [{SECRET}, {SECRET}]\n", 1, "encryption_keys", "a key twice", "once"),
     "workers, later": _in("listen: {workers: 4}\n", 1, "listen.workers", "not in this version", "more replicas"),
     # --- values ---
     "a time without a unit": _in("redis: {timeout: 30}\n", 1, "redis.timeout", "30 has no unit", "150ms"),

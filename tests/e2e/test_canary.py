@@ -19,7 +19,8 @@ import pytest
 import redis
 
 from proxy.store.binary import find_server
-from proxy.store.blob import decode
+from proxy.store.redis import RedisLedger
+from proxy.store.sealing import Seals
 from tests.e2e.carryon import Carryon
 from tests.e2e.hostile import CUT, OVERFLOW, Seen, Witness, answered, heard, replied, witness
 from tests.e2e.scribe import HEADINGS, INSTRUCTION
@@ -29,6 +30,7 @@ from tests.store.servers import Server
 pytestmark = pytest.mark.timeout(120)
 
 _WINDOW = 19_000
+SECRET = "a secret of at least thirty-two characters"
 _FILLER = "invoice total amount currency round decimal ledger customer account balance " * 120
 _MODEL = "canary-model"
 
@@ -48,7 +50,7 @@ ENVELOPE = _words(
     " request-id broken-body broken-head deployment"
 )
 #: What a conversation holds. A surface spells some of it again: that is what a surface is for (section 1). It stands in
-#: the field of a record that holds the surface, compressed, and nowhere else.
+#: the field of a record that holds the surface, sealed, and nowhere else.
 CONVERSATION = _words("task rule remark call-id tool-name argument result summary summariser path-in-an-argument")
 _SUMMARY = "\n\n".join(f"## {heading}\n{heading} {CONVERSATION['summary']}." for heading in HEADINGS)
 
@@ -206,7 +208,7 @@ async def _running(upstream: Witness, store: Server, state: Path) -> AsyncIterat
         CARRYON_REDIS__URL=store.url,
         CARRYON_REDIS__DURABILITY="memory",
         CARRYON_REDIS__TIMEOUT="2s",
-        CARRYON_SECRET="a secret of at least thirty-two characters",
+        CARRYON_SECRET=SECRET,
         CARRYON_LOG__LEVEL="debug",
         CARRYON_DEFAULTS__CONTEXT_WINDOW=str(_WINDOW),
         CARRYON_DEFAULTS__THRESHOLD_RATIO="0.5",
@@ -221,20 +223,30 @@ async def _running(upstream: Witness, store: Server, state: Path) -> AsyncIterat
         assert await carryon.stop() == 0
 
 
-def _stored(store: Server) -> tuple[str, str]:
-    """All of Redis as text, names and values: what lies there plain, and what is in the surfaces."""
+def _plain(store: Server) -> str:
+    """All of Redis as text, names and values, as it lies there."""
     client = redis.Redis(unix_socket_path=str(store.socket))
-    plain, packed = [], []
+    plain = []
     for key in client.scan_iter(count=1_000):
         plain.append(key)
         kind = client.type(key)
         values = client.hgetall(key) if kind == b"hash" else {b"": client.get(key)} if kind == b"string" else None
         assert values is not None, kind
-        for name, value in values.items():
-            inside = decode(value)
-            plain += [name, value]
-            packed += [] if inside is None else [inside]
-    return b"\n".join(plain).decode("latin-1"), b"\n".join(packed).decode("latin-1")
+        plain += [part for pair in values.items() for part in pair]
+    return b"\n".join(plain).decode("latin-1")
+
+
+async def _packed(store: Server) -> str:
+    """What is in the surfaces, for whoever has the secret."""
+    client = redis.Redis(unix_socket_path=str(store.socket), decode_responses=True)
+    ledger, found = RedisLedger(store.url, seals=Seals([SECRET.encode()]), timeout=5.0, durability="memory"), []
+    for name in (key.partition("{")[2][:-1] for key in client.scan_iter("carryon:1:{*}") if key.endswith("}")):
+        record = await ledger.load(name)
+        found += [await ledger.surface(name, record.epoch or "", entry) for entry in record.entries]
+    await ledger.close()
+    assert found
+    assert all(found), "every surface opens"
+    return b"\n".join(surface or b"" for surface in found).decode("latin-1")
 
 
 def _found(words: dict[str, str], text: str) -> set[str]:
@@ -258,7 +270,7 @@ async def test_no_word_of_a_request_is_where_it_does_not_belong(tmp_path: Path, 
         log = tmp_path / "carryon.log"
         for with_store in (True, False):
             if not with_store:
-                plain, packed = _stored(store)
+                plain, packed = _plain(store), await _packed(store)
                 store.process.kill()
                 store.process.wait()
             for _, raw in _turns():

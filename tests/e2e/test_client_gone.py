@@ -16,12 +16,14 @@ from proxy.house import House
 from proxy.server import ServerBounds
 from proxy.server.lifecycle import Server as Door
 from proxy.store.redis import RedisLedger
+from proxy.store.sealing import Seals
 from proxy.upstream.client import Client
 from tests.e2e import patient as acts
 from tests.e2e.agent import TASK
 from tests.e2e.carryon import Carryon
 from tests.e2e.patient import Copy, Patient, asking, complete
 from tests.e2e.scribe import good
+from tests.e2e.stored import SECRET
 from tests.e2e.talk import WINDOW, body, history
 from tests.houses import closed, furnished
 from tests.sockets import Peer, client, until
@@ -55,7 +57,7 @@ async def proxy(upstream: Patient, chaos: Chaos, tmp_path_factory: pytest.TempPa
     """`carryon serve`, as a process."""
     settings = {
         "CARRYON_REDIS__URL": chaos.url,
-        "CARRYON_SECRET": "a secret of at least thirty-two characters",
+        "CARRYON_SECRET": SECRET,
         "CARRYON_REDIS__TIMEOUT": "5s",
         "CARRYON_REDIS__DURABILITY": "memory",
     }
@@ -189,7 +191,7 @@ async def test_a_commit_that_was_sent_lands_whole_and_authorises_nothing(
     chaos.delay = 0.0
     (name,) = records(ledger) - before
     conversation = name.partition("{")[2].rstrip("}")
-    reader = RedisLedger(ledger.url, timeout=5.0)
+    reader = RedisLedger(ledger.url, seals=Seals([SECRET.encode()]), timeout=5.0)
     record = await reader.load(conversation)
     assert record.generation == len(record.entries) == 1
     assert await reader.surface(conversation, record.epoch or "", record.entries[0])

@@ -16,6 +16,7 @@ import redis
 
 from proxy.store.places import Places
 from proxy.store.redis import RedisLedger
+from proxy.store.sealing import Seals
 from tests.e2e.carryon import Carryon
 from tests.e2e.traffic import WINDOW, Traffic, narrow
 
@@ -28,7 +29,8 @@ async def whole(state: Path) -> int:
     """Check that every stored record is whole; how many generations there are over all."""
     socket = Places.prepare(state).socket
     keys = redis.Redis(unix_socket_path=str(socket), decode_responses=True).keys("carryon:1:{*}")
-    ledger, total = RedisLedger(f"unix://{socket}", timeout=5.0), 0
+    secret = (state / "secret").read_bytes()
+    ledger, total = RedisLedger(f"unix://{socket}", seals=Seals([secret]), timeout=5.0), 0
     try:
         for name in (key.partition("{")[2].rstrip("}") for key in keys if key.endswith("}")):
             record = await ledger.load(name)

@@ -15,7 +15,7 @@ from proxy.store.redis import RedisLedger
 from tests.e2e.matrix import RECOVERY, Ground, ground
 from tests.e2e.traffic import Asked
 from tests.sockets import until
-from tests.store.servers import Server
+from tests.store.servers import SEALS, Server
 from tests.store.troubles import TROUBLES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,7 +40,7 @@ def conversations(server: Server) -> set[str]:
 
 async def loaded(server: Server, conversation: str) -> Record:
     """One record."""
-    ledger = RedisLedger(server.url, timeout=5.0)
+    ledger = RedisLedger(server.url, seals=SEALS, timeout=5.0)
     try:
         return await ledger.load(conversation)
     finally:

@@ -16,7 +16,7 @@ import pytest
 from proxy.store.redis import RedisLedger
 from tests.e2e.carryon import Carryon
 from tests.sockets import Peer, Raw, raw_upstream, reply
-from tests.store.servers import Server
+from tests.store.servers import SEALS, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -128,7 +128,7 @@ async def test_twenty_overflows_at_once_leave_a_strictly_rising_generation(valke
         commits = [event["generation"] for process in (one, two) for event in process.events("commit")]
         assert sorted(commits) == list(range(1, len(commits) + 1))
         (key,) = [key for key in valkey.client().keys("carryon:1:{*}") if ":model:" not in key]
-        ledger = RedisLedger(valkey.url, timeout=2.0, durability="memory")
+        ledger = RedisLedger(valkey.url, seals=SEALS, timeout=2.0, durability="memory")
         record = await ledger.load(key.partition("{")[2][:-1])
         await ledger.close()
         assert record.generation == len(commits) > 0

@@ -41,7 +41,7 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("admin:\n  hosts: ['*']\n", 2, "admin.hosts[0]", "neither a name nor", "name alone"),
     ("admin:\n  hosts: a.example\n", 2, "admin.hosts", "not a list", "list"),
     ("admin:\n  show_text: 1\n", 2, "admin.show_text", "a number where yes or no", "true or false"),
-    ("encryption_keys: [abc]\n", 1, "encryption_keys", "not in this version", "sealed"),
+    ("encryption_keys: [abc]\n", 1, "encryption_keys[0]", "shorter than 16", "openssl rand -hex 32"),
     ("secret: short\n", 1, "secret", "shorter than 16", "openssl rand -hex 32"),
     ("secret: 12345678901234567890\n", 1, "secret", "is not text", "in quotes"),
     ("tenant:\n  by: header\n", 2, "tenant.header", "required with tenant.by: header", "name the header"),

@@ -14,7 +14,7 @@ from proxy.store import Commit, Entry, Record
 from proxy.store.binary import find_server
 from proxy.store.redis import RedisLedger
 from tests.store.chaos import Chaos
-from tests.store.servers import Server
+from tests.store.servers import SEALS, Server
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ async def open_ledger() -> AsyncIterator[Callable[..., RedisLedger]]:
     opened: list[RedisLedger] = []
 
     def make(url: str, *, clock: Callable[[], float] = time.monotonic, **terms: Any) -> RedisLedger:
-        opened.append(RedisLedger(url, clock=clock, **{"timeout": 5.0, "durability": "memory", **terms}))
+        opened.append(RedisLedger(url, seals=SEALS, clock=clock, **{"timeout": 5.0, "durability": "memory", **terms}))
         return opened[-1]
 
     yield make

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import redis
 
+from proxy.store.sealing import Seals
+
+#: The keys of tests that configure no secret.
+SEALS = Seals([b"a secret of the tests"])
+
 
 class Server:
     """One Valkey or Redis server; `options` are its settings by name."""

@@ -17,7 +17,7 @@ from proxy.store.redis import RedisLedger
 from tests.store.chaos import Chaos
 from tests.store.conftest import commit_one, entry
 from tests.store.rubbish import NOISE, Rubbish, spelled, value
-from tests.store.servers import Server
+from tests.store.servers import SEALS, Server
 
 C = "ab12.cd34"
 
@@ -143,9 +143,9 @@ async def test_a_server_error_does_not_open_the_breaker(ledger: RedisLedger, ser
 def test_an_unreadable_url_or_durability_is_a_configuration_error() -> None:
     """It can never work, so it fails at start."""
     with pytest.raises(StoreConfigError, match=r"redis\.url"):
-        RedisLedger("http://localhost")
+        RedisLedger("http://localhost", seals=SEALS)
     with pytest.raises(StoreConfigError, match=r"redis\.durability"):
-        RedisLedger("redis://localhost", durability="forever")
+        RedisLedger("redis://localhost", seals=SEALS, durability="forever")
 
 
 #: Every call of a ledger, and what it may come to where it does not fail.
